@@ -1,0 +1,72 @@
+"""What is remembered of one exchange: filled in by it, read by the log, the metrics and `/status`.
+
+Durations are seconds on the event loop's clock; `began` is wall-clock time (seconds since the
+epoch). Holds no body, no key and no header value except request id, user and peer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Usage:
+    """LLM tokens as the provider counted them; None where it did not say."""
+
+    input: int | None = None
+    output: int | None = None
+    cached: int | None = None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One request to one provider. `outcome` is a value of `failover.Outcome`."""
+
+    provider: str
+    upstream_model: str | None
+    url: str
+    outcome: str = ""
+    status: int | None = None
+    duration: float = 0.0
+    breaker: str = "closed"
+
+
+@dataclass(slots=True)
+class Record:
+    """One client request, from its head to its end.
+
+    `surface` is None where nothing is relayed (health, models, errors before routing). `commit` says
+    what let the head out: `head`, `content`, `answer`, `limit` (the peek was full) or None.
+    `ended_by` is client, provider or relayd; `end_reason` a value of `failover.End`.
+    `turn`: charged, refunded, free (a continuation, or nothing to count) or none (refused before).
+    """
+
+    id: str
+    began: float
+    method: str = ""
+    path: str = ""
+    surface: str | None = None
+    client: str | None = None
+    user: str = "anonymous"
+    peer: str = ""
+    route: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    upstream_model: str | None = None
+    stream: bool = False
+    status: int = 0
+    attempts: list[Attempt] = field(default_factory=list)
+    ttfb: float | None = None
+    first_content: float | None = None
+    duration: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    events: int = 0
+    max_gap: float = 0.0
+    usage: Usage | None = None
+    cost: float | None = None
+    finish_reason: str | None = None
+    commit: str | None = None
+    ended_by: str = "relayd"
+    end_reason: str = ""
+    turn: str = "none"

@@ -1,0 +1,36 @@
+"""The JSON POST surfaces that relayd relays, and where each one lives.
+
+Knows names and paths only: no HTTP, no JSON, no provider.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Surface(Enum):
+    """One relayed API; the value is its name in configuration (`surfaces = [...]`)."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+
+    @property
+    def path(self) -> str:
+        """What is appended to a provider's API root, e.g. `/chat/completions`."""
+        return PATHS[self]
+
+
+PATHS = {
+    Surface.CHAT: "/chat/completions",
+    Surface.COMPLETIONS: "/completions",
+    Surface.EMBEDDINGS: "/embeddings",
+    Surface.RESPONSES: "/responses",
+    Surface.MESSAGES: "/messages",
+}
+assert set(PATHS) == set(Surface)
+
+STREAMING = frozenset(Surface) - {Surface.EMBEDDINGS}
+"""Surfaces on which a client may ask for an event stream."""
