@@ -1,0 +1,110 @@
+"""What holds for every test: which event loop it gets, and what it may leave behind.
+
+Tests under `integration/` and `cases/` run on the jumping loop (virtual time) and may leave no task
+and no socket. All others run on the ordinary loop. A marker (`virtual_time`, `real_time`) overrides
+the folder. Every test has a real-time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support import loop as loops  # noqa: E402  # after the rewrite is registered
+
+TESTS = Path(__file__).parent
+VIRTUAL = {"integration", "cases"}
+
+TEST_CAP = 60
+"""Real time (s) of one test outside the jumping loop, which has its own, shorter cap."""
+
+SETTLE = 0.05
+"""Virtual time (s) after a test in which what it closed may finish closing."""
+
+
+def is_virtual(item: pytest.Item) -> bool:
+    """Does this test run in virtual time?"""
+    if item.get_closest_marker("virtual_time"):
+        return True
+    folder = item.path.relative_to(TESTS).parts[0]
+    return folder in VIRTUAL and not item.get_closest_marker("real_time")
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return loops.virtual_factories() if is_virtual(item) else loops.real_factories()
+
+
+def pytest_collection_finish() -> None:
+    # What exists by now stays: later collections look only at what a test made.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """End a test that hangs. The alarm repeats, since a task may swallow the first one."""
+
+    def alarm(*_: object) -> None:
+        pytest.fail(f"{item.name}: expected an end within {TEST_CAP} s")
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    signal.setitimer(signal.ITIMER_REAL, TEST_CAP, 1)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(request: pytest.FixtureRequest) -> None:
+    """An asynchronous test in virtual time ends with the tasks and sockets it began with."""
+    function = getattr(request.node, "function", None)
+    if inspect.iscoroutinefunction(function) and is_virtual(request.node):
+        request.getfixturevalue("leaves_no_task_or_socket")
+
+
+@pytest.fixture
+async def leaves_no_task_or_socket() -> AsyncIterator[None]:
+    before = open_sockets()
+    yield
+    await asyncio.sleep(SETTLE)
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    tasks = loops.waiting_places(left)
+    gc.collect()  # an unclosed transport warns when it is collected, and a warning is an error
+    sockets = open_sockets() - before
+    assert not tasks, f"expected no task after the test, got {tasks}"
+    assert not sockets, f"expected no new open socket after the test, got {sorted(sockets)}"
+
+
+def open_sockets() -> set[str]:
+    """The sockets of this process, by the names the kernel gives them."""
+    found = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            name = os.readlink(f"/proc/self/fd/{descriptor}")
+        except FileNotFoundError:
+            continue  # the descriptor of the listing itself
+        if name.startswith("socket:"):
+            found.add(f"{name} as {descriptor}")
+    return found
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port on loopback that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

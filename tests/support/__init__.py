@@ -1,0 +1,1 @@
+"""Peers, clocks and builders for tests. Nothing here replaces a module of relayd."""
