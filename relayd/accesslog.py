@@ -128,7 +128,7 @@ class Log:
             self._say(now, level, event, message, fields)
 
     def lost(self, lines: int) -> None:
-        """Says that the sink dropped `lines` that nobody read: its `report` is meant to call this."""
+        """Says that the sink dropped `lines` that nobody read: made to be its `report`."""
         message = f"{lines} log lines lost: the reader of the log is too slow"
         self._say(self._wall(), "warning", "log_lines_lost", message, {"lines": lines})
 
@@ -153,7 +153,12 @@ class Log:
         for (event, provider, outcome), count in counts.items():
             if count > FLOOD_LINES:
                 more = count - FLOOD_LINES
-                fields = {"of": event, "count": more, "provider": provider, "outcome": outcome}
+                fields: dict[str, Field] = {
+                    "of": event,
+                    "count": more,
+                    "provider": provider,
+                    "outcome": outcome,
+                }
                 self._say(now, "warning", "suppressed", f"suppressed {more} more {event}", fields)
 
     # ---- lines
