@@ -1,0 +1,232 @@
+"""The failover plan: who is next, when to stop, what to tell the client.
+
+    plan = FailoverPlan(route.candidates, config.failover, jitter)
+    while (step := plan.next(ready)) is not None:
+        plan.asked(step)                    # or plan.turned_away(...) if nobody let it in
+        ...                                 # a failure: plan.failed(failure, left)
+    raise plan.verdict()
+
+The order within one provider: its next key after a key's fault, then `retries` of the same, then
+the next candidate; each provider is otherwise visited once. Knows no socket, no clock (`left` is
+given) and no breaker (`ready` is asked).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from . import errors
+from .config import Candidate, Failover, Secret
+from .outcomes import RULES, Outcome, listed
+
+REST_CAP = 300.0
+"""Seconds that a provider can make relayd rest at most: a Retry-After of a week is no promise."""
+
+DEFAULT_REST = 1.0
+"""Seconds of rest after a 429 that named none."""
+
+CREDIT_REST = 300.0
+"""Seconds of rest when the account is empty (402, 429 `insufficient_quota`)."""
+
+_KEY_FAULTS = frozenset({Outcome.CREDENTIAL, Outcome.OUT_OF_CREDIT, Outcome.RATE_LIMITED})
+_BY_STATUS = frozenset(
+    {
+        Outcome.SERVER_ERROR,
+        Outcome.REQUEST_TIMEOUT,
+        Outcome.RATE_LIMITED,
+        Outcome.OUT_OF_CREDIT,
+        Outcome.REDIRECT,
+        Outcome.REFUSED,
+    }
+)
+
+
+class AttemptFailed(Exception):
+    """One attempt ended without an answer.
+
+    `status` is the provider's, if it sent one; `retry_after` in seconds; `detail` is for the log,
+    masked and trimmed; `error` what the client may be told of a request-fault 4xx.
+    """
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        detail: str = "",
+        error: errors.ProviderRefused | None = None,
+    ) -> None:
+        super().__init__(f"{outcome.value}: {detail}" if detail else outcome.value)
+        self.outcome = outcome
+        self.status = status
+        self.retry_after = retry_after
+        self.detail = detail
+        self.error = error
+
+    @property
+    def rest(self) -> float:
+        """Seconds for which the provider, or its key, is not asked; 0 if it may be."""
+        if self.outcome is Outcome.OUT_OF_CREDIT:
+            return CREDIT_REST
+        if self.outcome is not Outcome.RATE_LIMITED:
+            return 0.0
+        return DEFAULT_REST if self.retry_after is None else min(self.retry_after, REST_CAP)
+
+
+class Standing(Enum):
+    """Whether a candidate can be asked now."""
+
+    READY = "ready"
+    OPEN = "open"
+    RESTING = "resting"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A candidate's standing, when to ask again (seconds), and its usable keys in their order.
+
+    A provider without credential has the one key None.
+    """
+
+    standing: Standing
+    retry_in: float = 0.0
+    keys: tuple[Secret | None, ...] = (None,)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do next: wait `delay` seconds, then ask this candidate with this key."""
+
+    candidate: Candidate
+    key: Secret | None
+    delay: float = 0.0
+
+
+class FailoverPlan:
+    """The course of one exchange over its candidates; `jitter` gives numbers in [0, 1)."""
+
+    __slots__ = (
+        "_at",
+        "_candidates",
+        "_dead",
+        "_failures",
+        "_keys",
+        "_over",
+        "_policy",
+        "_retries",
+        "_skipped",
+        "_then",
+        "attempts",
+        "jitter",
+    )
+
+    def __init__(
+        self, candidates: Sequence[Candidate], policy: Failover, jitter: Callable[[], float]
+    ) -> None:
+        self._candidates = candidates
+        self._policy = policy
+        self.jitter = jitter
+        self._at = 0
+        self._then: Step | None = None  # decided already: another key, or the same again
+        self._keys: tuple[Secret | None, ...] = ()  # of the present candidate, not yet used
+        self._dead: set[str] = set()  # keys (by id) that were refused in this exchange
+        self._retries = 0
+        self._over = False
+        self._failures: list[AttemptFailed] = []
+        self._skipped: list[Ready] = []
+        self.attempts = 0
+
+    def next(self, ready: Callable[[Candidate], Ready]) -> Step | None:
+        """The next step, or None when the exchange has failed (`verdict` says how)."""
+        if self._over or self.attempts >= self._policy.max_attempts:
+            return None
+        if self._then is not None:
+            step, self._then = self._then, None
+            return step
+        while self._at < len(self._candidates):
+            candidate = self._candidates[self._at]
+            found = ready(candidate)
+            keys = tuple(k for k in found.keys if k is None or k.id not in self._dead)
+            if found.standing is Standing.READY and keys:
+                self._retries = 0
+                self._keys = keys[1:]
+                return Step(candidate, keys[0])
+            if found.standing is not Standing.READY:
+                self._skipped.append(found)
+            self._at += 1
+        return None
+
+    def asked(self, step: Step) -> None:
+        """The step's request is being made: it counts, whatever becomes of it."""
+        self.attempts += 1
+
+    def turned_away(self, found: Ready) -> None:
+        """The candidate could not be asked after all (its probe's place was taken)."""
+        self._skipped.append(found)
+        self._at += 1
+
+    def failed(self, step: Step, failure: AttemptFailed, left: float) -> None:
+        """The step failed; `left` is the time to the deadline in seconds."""
+        self._failures.append(failure)
+        if failure.outcome in _KEY_FAULTS:
+            if step.key is not None and failure.outcome is not Outcome.RATE_LIMITED:
+                self._dead.add(step.key.id)
+            if self._keys:
+                self._then = Step(step.candidate, self._keys[0])
+                self._keys = self._keys[1:]
+                return
+        if not self._moves_on(failure):
+            self._over = True
+            return
+        delay = self._delay(failure)
+        if RULES[failure.outcome].again and self._retries < self._policy.retries and delay < left:
+            self._retries += 1
+            self._then = Step(step.candidate, step.key, delay)
+            return
+        self._at += 1
+
+    def verdict(self) -> errors.RelayError:
+        """What the client is told when no candidate answered."""
+        if self._is_rate_limited():
+            waits = [failure.rest for failure in self._failures]
+            waits += [found.retry_in for found in self._skipped]
+            return errors.UpstreamRateLimited(retry_after=_whole(min(waits)))
+        if not self._failures:
+            waits = [found.retry_in for found in self._skipped]
+            return errors.NoProviderAvailable(retry_after=_whole(min(waits, default=1.0)))
+        last = self._failures[-1]
+        if last.outcome is Outcome.CREDENTIAL:
+            return errors.ProviderAuth()
+        if last.outcome is Outcome.TOO_LARGE:
+            return errors.ResponseTooLarge()
+        return last.error or errors.UpstreamError()
+
+    def _is_rate_limited(self) -> bool:
+        if not self._failures and not self._skipped:
+            return False
+        limited = all(failure.status == 429 for failure in self._failures)
+        return limited and all(found.standing is Standing.RESTING for found in self._skipped)
+
+    def _moves_on(self, failure: AttemptFailed) -> bool:
+        if failure.outcome is Outcome.CREDENTIAL:
+            return self._policy.credentials
+        if failure.outcome in _BY_STATUS and failure.status is not None:
+            return listed(failure.status, self._policy.statuses)
+        return RULES[failure.outcome].moves_on
+
+    def _delay(self, failure: AttemptFailed) -> float:
+        if failure.retry_after is not None:
+            return failure.retry_after
+        if failure.outcome is Outcome.RATE_LIMITED:
+            return math.inf  # only a 429 that says when is worth waiting for
+        return self.jitter() * self._policy.retry_backoff * 2.0**self._retries
+
+
+def _whole(seconds: float) -> int:
+    """Seconds for a Retry-After: whole, at least one."""
+    return max(1, math.ceil(seconds))

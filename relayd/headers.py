@@ -1,0 +1,74 @@
+"""Which header fields pass, in each direction, and which are added.
+
+Both directions are allow-lists: hop-by-hop fields, credentials, cookies, `X-Accel-*` (nginx would
+obey them) and whatever else is not named here stay behind. Does not know framing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .surfaces import Surface
+
+Fields = list[tuple[bytes, bytes]]
+
+CROSSING = {
+    surface: {b"openai-beta": b"OpenAI-Beta"}
+    if surface is not Surface.MESSAGES
+    else {b"anthropic-version": b"anthropic-version", b"anthropic-beta": b"anthropic-beta"}
+    for surface in Surface
+}
+"""Fields of the client that reach a provider, by surface: lower-case name to the name sent."""
+
+RETURNING = {
+    b"openai-processing-ms": b"openai-processing-ms",
+    b"openai-version": b"openai-version",
+    b"x-request-id": b"X-Upstream-Request-ID",
+}
+"""Fields of a provider that reach the client: lower-case name to the name sent."""
+
+_TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+
+
+def crossing(fields: Fields, surface: Surface) -> bytes:
+    """The lines (each with its CR LF) of a client's head that go upstream."""
+    lines = _picked(fields, CROSSING[surface])
+    for name, value in fields:
+        if name == b"traceparent" and is_traceparent(value):
+            lines.append(b"traceparent: " + value + b"\r\n")
+    return b"".join(lines)
+
+
+def returning(fields: Fields) -> bytes:
+    """The lines (each with its CR LF) of a provider's head that go to the client."""
+    return b"".join(_picked(fields, RETURNING))
+
+
+def _picked(fields: Fields, names: dict[bytes, bytes]) -> list[bytes]:
+    picked = [(name, value) for name, value in fields if name in names]
+    if not picked:
+        return []
+    named = connection_names(fields)
+    return [names[name] + b": " + value + b"\r\n" for name, value in picked if name not in named]
+
+
+def connection_names(fields: Fields) -> set[bytes]:
+    """What `Connection` names: these fields are of the connection, not of the message."""
+    values = [value for name, value in fields if name == b"connection"]
+    return {part.strip(b" \t").lower() for value in values for part in value.split(b",")}
+
+
+def is_traceparent(value: bytes) -> bool:
+    """Valid by W3C Trace Context: no zero ids, not version ff, version 00 with nothing behind."""
+    match = _TRACEPARENT.fullmatch(value)
+    if match is None:
+        return False
+    version, trace, span, more = match.groups()
+    zero = not trace.strip(b"0") or not span.strip(b"0")
+    return not zero and version != b"ff" and not (version == b"00" and more)
+
+
+def is_request_id(value: bytes) -> bool:
+    """1 to 128 characters of `[A-Za-z0-9._:-]`."""
+    return _REQUEST_ID.fullmatch(value) is not None

@@ -1,0 +1,323 @@
+"""HTTP/1.1 on both sides of relayd, without a socket.
+
+The client's side: h11 parses each request head; this module adds what h11 lets pass and two
+readers could cut differently. Refused with 400 and close, since the connection's state is unknown:
+a line feed without its carriage return or the reverse, a folded line (RFC 9112, 5.2), a control
+byte, Content-Length beside Transfer-Encoding (6.1), Transfer-Encoding in HTTP/1.0, an unknown form
+of target (3.2). Refused by name: other versions (505), expectations (417), codings (501).
+
+The provider's side: a strict parser of our own (h11 costs four times as much a message).
+
+    status line   HTTP/1.0 or 1.1, three digits, 100 to 999 (600 and up count as 5xx, RFC 9110, 15)
+    fields        token ":" value; a fold becomes a space; control bytes are refused
+    framing       chunked wins over a length, and the connection is not used again (6.3);
+                  other codings, differing or odd lengths, coding in HTTP/1.0 are refused
+
+Bodies are `framing`'s: neither parser sees them. Knows no configuration and no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import h11
+
+from . import errors
+from .framing import Body, Chunked, Length, UntilClose
+
+Fields = list[tuple[bytes, bytes]]
+"""Header fields in order, names in lower case."""
+
+MAX_RESPONSE_HEAD = 65536
+"""Bytes of one response head; nginx stops at 8 KiB, Go at 1 MiB, providers send about 2 KiB."""
+
+MAX_RESPONSE_FIELDS = 256
+"""Fields of one response head."""
+
+_VISIBLE = bytes(b for b in range(256) if b >= 0x20 and b != 0x7F) + b"\t\r\n"
+_TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_DIGITS = b"0123456789"
+_MAX_DIGITS = 18  # of a length: fits 64 bits
+
+
+# ------------------------------------------------------------------ the client's request
+
+
+@dataclass(slots=True)
+class Request:
+    """A request head. `path` is without query; `length` is None without Content-Length.
+
+    `keep_alive` is what the client allows. `expects` is True when it waits for `100 Continue`.
+    """
+
+    method: str
+    path: str
+    version: bytes
+    fields: Fields
+    length: int | None
+    chunked: bool
+    keep_alive: bool
+    expects: bool
+
+    def field(self, name: bytes) -> bytes | None:
+        """The first value of a field, `name` in lower case."""
+        for key, value in self.fields:
+            if key == name:
+                return value
+        return None
+
+    @property
+    def has_body(self) -> bool:
+        """True if bytes of this request follow its head."""
+        return self.chunked or bool(self.length)
+
+
+def take_request(buffer: bytearray, limit: int) -> Request | None:
+    """Remove one request head from the buffer; None if more bytes are needed.
+
+    Raises an `errors.RelayError` (400, 417, 431, 501, 505) for a head that is not served; the
+    buffer is then of no use any more.
+    """
+    while buffer.startswith(b"\r\n"):
+        del buffer[:2]  # RFC 9112, 2.2: skip an empty line before the request line
+    end = buffer.find(b"\r\n\r\n")
+    if end < 0 or end + 4 > limit:
+        _refuse_early(buffer, limit if end < 0 else end, limit)
+        return None
+    head = bytes(buffer[: end + 4])
+    del buffer[: end + 4]
+    _refuse_odd_bytes(head)
+    return _request(head, limit)
+
+
+def _refuse_early(buffer: bytearray, seen: int, limit: int) -> None:
+    """Do not wait for the end of what can never become a request (a TLS hello, a bare LF)."""
+    if len(buffer) >= limit or seen > limit:
+        raise errors.HeadTooLarge()
+    if buffer[:1] and buffer[:1] not in _TOKEN_BYTES and buffer != b"\r":
+        raise errors.BadFraming()
+    if buffer.count(b"\n") != buffer.count(b"\r\n"):
+        raise errors.BadFraming("a line of the request head does not end with CR LF")
+
+
+_TOKEN_BYTES = frozenset(bytes([b]) for b in _TOKEN)
+
+
+def _refuse_odd_bytes(head: bytes) -> None:
+    lines = head.count(b"\r\n")
+    if head.count(b"\n") != lines or head.count(b"\r") != lines:
+        raise errors.BadFraming("a line of the request head does not end with CR LF")
+    if b"\r\n " in head or b"\r\n\t" in head:
+        raise errors.BadFraming("a folded header line is not accepted (RFC 9112, section 5.2)")
+    if head.translate(None, _VISIBLE):
+        raise errors.BadFraming("the request head holds a control byte")
+
+
+def _request(head: bytes, limit: int) -> Request:
+    # One h11 connection a message: it parses, the bytes back to the client are our own, so its
+    # state machine would stay behind (61-73 us a response to bring it along).
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=limit)
+    try:
+        parser.receive_data(head)
+        event = parser.next_event()
+    except h11.RemoteProtocolError as exc:
+        raise _refusal(exc) from exc
+    if not isinstance(event, h11.Request):
+        raise errors.BadFraming()
+    version = event.http_version
+    if version not in (b"1.1", b"1.0"):
+        raise errors.UnsupportedVersion()
+    return _judge(event.method, event.target, version, list(event.headers))
+
+
+def _refusal(exc: h11.RemoteProtocolError) -> errors.RelayError:
+    if exc.error_status_hint == 501:
+        return errors.UnknownCoding()
+    if exc.error_status_hint == 431:
+        return errors.HeadTooLarge()
+    return errors.BadFraming()
+
+
+def _judge(method: bytes, target: bytes, version: bytes, fields: Fields) -> Request:
+    length: int | None = None
+    coded = expects = False
+    keep_alive = version == b"1.1"
+    for name, value in fields:
+        if name == b"content-length":
+            length = int(value)
+        elif name == b"transfer-encoding":
+            coded = True
+        elif name == b"connection":
+            keep_alive = keep_alive and b"close" not in tokens(value)
+        elif name == b"expect" and version == b"1.1":
+            if value.lower() != b"100-continue":
+                raise errors.UnknownExpectation()
+            expects = True
+    if coded and (length is not None or version == b"1.0"):
+        raise errors.BadFraming(
+            "Transfer-Encoding is not accepted beside Content-Length or HTTP/1.0"
+        )
+    path = _path(method, target)
+    return Request(
+        method.decode("ascii"), path, version, fields, length, coded, keep_alive, expects
+    )
+
+
+def _path(method: bytes, target: bytes) -> str:
+    """The path of an origin-form or absolute-form target (RFC 9112, 3.2); `*` stays itself."""
+    text = target.decode("latin-1")
+    if b"#" in target:
+        raise errors.BadFraming("the request target holds a fragment")
+    if text[:7].lower() == "http://" or text[:8].lower() == "https://":
+        authority, slash, rest = text.split("://", 1)[1].partition("/")
+        if not authority.partition("?")[0]:
+            raise errors.BadFraming("the request target names no host")
+        text = slash + rest if slash else "/"
+    elif not text.startswith("/") and text != "*" and method != b"CONNECT":
+        raise errors.BadFraming("the request target is no path")
+    return text.partition("?")[0]
+
+
+def tokens(value: bytes) -> list[bytes]:
+    """The members of a comma list, in lower case, without the empty ones."""
+    return [item for item in (part.strip(b" \t").lower() for part in value.split(b",")) if item]
+
+
+# ------------------------------------------------------------------ the provider's response
+
+
+class BadResponse(Exception):
+    """What a provider sent is no HTTP that may be passed on; the text names the rule."""
+
+
+@dataclass(slots=True)
+class ResponseHead:
+    """A response head. `reusable` is what its head allows: the body's end has its own say."""
+
+    status: int
+    version: bytes
+    fields: Fields
+    length: int | None
+    chunked: bool
+    reusable: bool
+
+    def field(self, name: bytes) -> bytes | None:
+        """The first value of a field, `name` in lower case."""
+        for key, value in self.fields:
+            if key == name:
+                return value
+        return None
+
+
+def take_response(buffer: bytearray) -> ResponseHead | None:
+    """Remove one response head from the buffer; None if more bytes are needed.
+
+    Raises `BadResponse`. A 1xx is returned like any other head: its reader skips and counts it.
+    """
+    end = buffer.find(b"\r\n\r\n")
+    if end < 0 or end > MAX_RESPONSE_HEAD:
+        if len(buffer) > MAX_RESPONSE_HEAD:
+            raise BadResponse(f"response head over {MAX_RESPONSE_HEAD} bytes")
+        if not b"HTTP/1."[: len(buffer)] == buffer[:7]:
+            raise BadResponse("not an HTTP/1.x status line")
+        return None
+    head = bytes(buffer[:end])
+    del buffer[: end + 4]
+    return _response(head)
+
+
+def _response(head: bytes) -> ResponseHead:
+    if b"\r\n " in head or b"\r\n\t" in head:
+        head = _unfold(head)
+    lines = head.split(b"\r\n")
+    if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
+        raise BadResponse("a line of the response head does not end with CR LF")
+    if head.translate(None, _VISIBLE):
+        raise BadResponse("control byte in the response head")
+    if len(lines) > MAX_RESPONSE_FIELDS:
+        raise BadResponse(f"more than {MAX_RESPONSE_FIELDS} response fields")
+    version, status = _status_line(lines[0])
+    return _framed(version, status, _fields(lines))
+
+
+def _unfold(head: bytes) -> bytes:
+    first, *rest = head.split(b"\r\n")
+    lines = [first]
+    for line in rest:
+        if line[:1] in (b" ", b"\t") and len(lines) > 1:
+            lines[-1] = lines[-1].rstrip(b" \t") + b" " + line.strip(b" \t")
+        else:
+            lines.append(line)
+    return b"\r\n".join(lines)
+
+
+def _status_line(line: bytes) -> tuple[bytes, int]:
+    version, code, gap = line[5:8], line[9:12], line[12:13]
+    shape = line[:5] == b"HTTP/" and line[8:9] == b" " and gap in (b" ", b"")
+    if not shape or version not in (b"1.1", b"1.0") or code.translate(None, _DIGITS):
+        raise BadResponse("not an HTTP/1.x status line")
+    if len(code) != 3 or code < b"100":
+        raise BadResponse("status code is not three digits from 100 up")
+    return version, int(code)
+
+
+def _fields(lines: list[bytes]) -> Fields:
+    fields: Fields = []
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        if not colon:
+            raise BadResponse("response field without a colon")
+        # White space before the colon must be removed from a response (RFC 9112, 5.1).
+        fields.append((name.rstrip(b" \t").lower(), value.strip(b" \t")))
+    names = [name for name, _ in fields]
+    if b"".join(names).translate(None, _TOKEN) or b"" in names:
+        raise BadResponse("response field name is no token")
+    return fields
+
+
+def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
+    lengths: list[bytes] = []
+    codings: list[bytes] = []
+    options: list[bytes] = []
+    for name, value in fields:
+        if name == b"content-length":
+            lengths += [part.strip(b" \t") for part in value.split(b",")]
+        elif name == b"transfer-encoding":
+            codings += tokens(value) or [b""]
+        elif name == b"connection":
+            options += tokens(value)
+    reusable = version == b"1.1" and b"close" not in options
+    if codings:
+        if codings != [b"chunked"] or version == b"1.0":
+            raise BadResponse("transfer coding other than chunked")
+        return ResponseHead(status, version, fields, None, True, reusable and not lengths)
+    length = _length(lengths)
+    if status < 200 or status in (204, 304):
+        reusable, length = reusable and not length, 0
+    return ResponseHead(status, version, fields, length, False, reusable and length is not None)
+
+
+def _length(values: list[bytes]) -> int | None:
+    if not values:
+        return None
+    first = values[0]
+    if first.translate(None, _DIGITS) or not first or len(first) > _MAX_DIGITS:
+        raise BadResponse("content-length is no number")
+    if any(value != first for value in values):
+        raise BadResponse("differing content-length values")
+    return int(first)
+
+
+# ------------------------------------------------------------------ their bodies
+
+
+def response_body(head: ResponseHead) -> Body:
+    """The body that a response head announces."""
+    if head.chunked:
+        return Chunked()
+    return UntilClose() if head.length is None else Length(head.length)
+
+
+def request_body(request: Request) -> Body:
+    """The body that a request head announces; none is a length of 0 (RFC 9112, 6.3)."""
+    return Chunked() if request.chunked else Length(request.length or 0)

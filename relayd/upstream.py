@@ -1,0 +1,384 @@
+"""One attempt: borrow or dial, send, judge up to the commit.
+
+`attempt` returns an `Answer` whose first bytes may go to the client, or raises `AttemptFailed`, or
+lets `net.Interrupt` through (the client left, the deadline, the drain). The connection belongs to
+this module until then: whatever is raised, it is closed here. Does not know who is asked next, the
+quota, or how an answer reaches the client.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from . import refusal
+from .config import Candidate
+from .dial import connect, race, tls_context
+from .failover import AttemptFailed
+from .framing import BadChunk, Body
+from .http1 import BadResponse, ResponseHead, response_body, take_response
+from .net import Clock, Conn
+from .outcomes import Outcome, classify
+from .peek import Peek, Verdict, Why
+from .pool import Origin, Pool
+from .sse import CONTENT, Watcher
+from .surfaces import Surface
+
+MAX_INTERIM = 10
+"""1xx heads that are skipped before an answer."""
+
+ERROR_BODY_WAIT = 5.0
+"""Seconds granted to the body of a 4xx, which says what the client or the key did wrong."""
+
+ONE_WRITE = 65536
+"""Bytes of a request up to which head and body are joined: one system call instead of two."""
+
+EXPIRED = {
+    "connect": Outcome.CONNECT_TIMEOUT,
+    "first_content": Outcome.FIRST_CONTENT_TIMEOUT,
+    "answer": Outcome.ANSWER_TIMEOUT,
+    "idle": Outcome.IDLE_TIMEOUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request to one provider, ready to send, and how its answer is judged.
+
+    `hold` is True when the whole answer must be in before the commit (no stream asked for, or
+    `commit = "answer"`); `blind` when the head alone commits (`commit = "head"`).
+    """
+
+    origin: Origin
+    candidate: Candidate
+    head: bytes
+    body: bytes
+    surface: Surface
+    streaming: bool
+    hold: bool
+    blind: bool
+    max_response_bytes: int
+    codes: Collection[str]
+    expose: bool
+    mask: Callable[[str], str]
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer at its commit.
+
+    `held` is the payload that came so far; `whole` says that it is all of it. Otherwise `body`
+    decodes what `conn` still brings, and `watcher` (fed with `held`) watches it; None if the
+    payload is no event stream. `commit` is the record's word; `content_at` the loop time of the
+    first content, if there was one; `first_due` its clock when the peek was full too early.
+    """
+
+    head: ResponseHead
+    conn: Conn
+    body: Body
+    held: bytes
+    whole: bool
+    watcher: Watcher | None
+    commit: str
+    content_at: float | None
+    first_due: float | None
+
+
+class Reach:
+    """The way to the providers: pooled connections and TLS contexts, shared by all exchanges."""
+
+    def __init__(self, pool: Pool[Conn]) -> None:
+        self.pool = pool
+        self._contexts: dict[str, ssl.SSLContext] = {}
+
+    def borrow(self, origin: Origin, now: float) -> Conn | None:
+        """An idle connection, no longer watched by the pool."""
+        conn = self.pool.take(origin, now)
+        if conn is not None:
+            conn.silence()
+        return conn
+
+    async def dial(self, origin: Origin, clock: Clock) -> Conn:
+        """A new connection; raises what `dial.connect` raises."""
+        tls = self.context(origin.ca) if origin.scheme == "https" else None
+        return await connect(origin.host, origin.port, tls, origin.tls_name, clock.loop)
+
+    def give_back(self, origin: Origin, conn: Conn, now: float) -> None:
+        """Keep a connection whose answer ended cleanly; bytes or a FIN while idle drop it."""
+        conn.silence()
+        if self.pool.give(origin, conn, now):
+            conn.on_end = lambda: self.pool.drop(origin, conn)
+            conn.sink = lambda _: self.pool.drop(origin, conn)
+
+    def context(self, ca_file: str) -> ssl.SSLContext:
+        """One context per CA file, made at its first use (reading the system's takes 20 ms)."""
+        if ca_file not in self._contexts:
+            self._contexts[ca_file] = tls_context(ca_file)
+        return self._contexts[ca_file]
+
+
+async def attempt(job: Job, reach: Reach, clock: Clock, wall: float) -> Answer:
+    """Ask one provider once.
+
+    A pooled connection that closes without a byte was closed before the request arrived: it is
+    replaced by a fresh one at no cost (the one retry that RFC 9110, 9.2.2 leaves to a client).
+    """
+    conn = reach.borrow(job.origin, clock.now())
+    if conn is not None:
+        try:
+            return await _Call(job, reach, clock, conn, wall).run()
+        except _Stale:
+            pass
+    conn = await _dial(job, reach, clock)
+    try:
+        return await _Call(job, reach, clock, conn, wall).run()
+    except _Stale as exc:
+        raise AttemptFailed(Outcome.CLOSED, detail="closed without an answer") from exc
+
+
+def release(
+    reach: Reach, origin: Origin, conn: Conn, head: ResponseHead, body: Body, now: float
+) -> None:
+    """Keep the connection for the next exchange if its answer ended as announced, else close it."""
+    if head.reusable and body.done and not body.rest and not conn.buffer and not conn.ended:
+        reach.give_back(origin, conn, now)
+    else:
+        conn.abort()
+
+
+class _Stale(Exception):
+    """The connection ended before its first byte."""
+
+
+async def _dial(job: Job, reach: Reach, clock: Clock) -> Conn:
+    clock.arm("connect", clock.now() + job.candidate.connect)
+    try:
+        work = reach.dial(job.origin, clock)
+        return await race(work, clock.wake, lambda: _look(clock), Conn.abort)
+    except socket.gaierror as exc:
+        raise AttemptFailed(Outcome.DNS, detail=str(exc.strerror)) from exc
+    except ssl.SSLCertVerificationError as exc:
+        raise AttemptFailed(Outcome.CERTIFICATE, detail=exc.verify_message) from exc
+    except ssl.SSLError as exc:
+        raise AttemptFailed(Outcome.TLS, detail=str(exc.reason)) from exc
+    except OSError as exc:
+        raise AttemptFailed(Outcome.CONNECT, detail=exc.strerror or type(exc).__name__) from exc
+
+
+def _look(clock: Clock) -> None:
+    if clock.expired is not None:
+        raise AttemptFailed(EXPIRED[clock.expired])
+
+
+class _Call:
+    """One request on one connection."""
+
+    __slots__ = ("body", "clock", "conn", "job", "last", "reach", "started", "touched", "wall")
+
+    def __init__(self, job: Job, reach: Reach, clock: Clock, conn: Conn, wall: float) -> None:
+        self.job = job
+        self.reach = reach
+        self.clock = clock
+        self.conn = conn
+        self.wall = wall
+        self.touched = False  # a byte of the answer was read
+        self.started = self.last = clock.now()
+        self.body: Body
+
+    async def run(self) -> Answer:
+        """Send, read the head, judge; closes the connection on every way but the good one."""
+        conn = self.conn
+        conn.wake = self.clock.wake
+        try:
+            self._send()
+            head = await self._head()
+            self.body = response_body(head)
+            if head.status >= 300:
+                raise await self._failure(head)
+            self._refuse_coded(head)
+            if self.job.blind:
+                return self._blind(head)
+            return await self._judge(head)
+        except BaseException:
+            if conn.wake is not None:  # not given back
+                conn.abort()
+            raise
+
+    def _send(self) -> None:
+        job = self.job
+        name = "answer" if job.hold and not (job.streaming or job.blind) else "first_content"
+        self.clock.arm(name, self.started + getattr(job.candidate, name))
+        if len(job.body) <= ONE_WRITE:
+            self.conn.transport.write(job.head + job.body)
+        else:
+            self.conn.transport.write(job.head)
+            self.conn.transport.write(job.body)
+
+    async def _head(self) -> ResponseHead:
+        interim = 0
+        while True:
+            try:
+                head = take_response(self.conn.buffer)
+            except BadResponse as exc:
+                raise AttemptFailed(Outcome.BAD_RESPONSE, detail=str(exc)) from exc
+            if head is None:
+                await self._more()
+            elif head.status >= 200:
+                return head
+            else:
+                interim += 1
+                if interim > MAX_INTERIM or head.status == 101:
+                    detail = "a 101 that was not asked for, or too many 1xx"
+                    raise AttemptFailed(Outcome.BAD_RESPONSE, detail=detail)
+
+    async def _more(self) -> None:
+        """Wait for bytes; raises when none will come."""
+        if self.conn.ended:
+            if not self.touched and not self.conn.buffer:
+                raise _Stale
+            cause = self.conn.error
+            detail = "reset before an answer" if cause else "closed before an answer"
+            raise AttemptFailed(Outcome.CLOSED, detail=detail)
+        await self.clock.wake.wait()
+        self.touched = self.touched or bool(self.conn.buffer)
+        if not self.conn.buffer and not self.conn.ended:
+            _look(self.clock)
+
+    # A status that is no answer.
+
+    async def _failure(self, head: ResponseHead) -> AttemptFailed:
+        """The failure a status of 300 and up means; the connection is kept if its body is in."""
+        wait = ERROR_BODY_WAIT if 400 <= head.status < 500 else 0.0
+        text = await self._error_body(wait)
+        job = self.job
+        error = refusal.read(text)
+        outcome = classify(head.status, error.code, error.type)
+        if head.status == 400 and error.code in job.codes:
+            outcome = Outcome.UNSUITABLE
+        told = None
+        if outcome in (Outcome.REFUSED, Outcome.UNSUITABLE):
+            told = refusal.refused(head.status, error, job.mask, expose=job.expose)
+        return AttemptFailed(
+            outcome,
+            status=head.status,
+            retry_after=refusal.retry_after(head.fields, self.wall),
+            detail=refusal.trimmed(job.mask(error.message or "")),
+            error=told,
+        )
+
+    async def _error_body(self, wait: float) -> bytes:
+        """As much of an error answer as comes in `wait` seconds; the status stands without it."""
+        self.clock.arm("first_content", self.clock.now() + wait)
+        text = bytearray()
+        try:
+            while not self._drain_into(text, refusal.MAX_ERROR_BODY):
+                if not wait:
+                    break
+                await self._more()
+        except (AttemptFailed, _Stale, BadChunk):
+            pass  # cut or silent: what came is enough
+        self._release(head)
+        return bytes(text)
+
+    def _drain_into(self, text: bytearray, limit: int) -> bool:
+        """Move what came into `text`; True at the end of the body or at the limit."""
+        if self.conn.buffer:
+            text += self.body.feed(self.conn.take())
+        return self.body.done or len(text) > limit
+
+    def _release(self, head: ResponseHead) -> None:
+        release(self.reach, self.job.origin, self.conn, head, self.body, self.clock.now())
+
+    # A 2xx.
+
+    def _refuse_coded(self, head: ResponseHead) -> None:
+        coding = head.field(b"content-encoding")
+        if coding is not None and coding.strip().lower() not in (b"", b"identity"):
+            raise AttemptFailed(
+                Outcome.NO_ANSWER, status=head.status, detail="content coding was not asked for"
+            )
+
+    def _blind(self, head: ResponseHead) -> Answer:
+        kind = head.field(b"content-type") or b""
+        watched = self.job.streaming and b"event-stream" in kind.lower()
+        watcher = Watcher(self.job.surface) if watched else None
+        return self._answer(head, b"", False, watcher, "head")
+
+    async def _judge(self, head: ResponseHead) -> Answer:
+        """Read until the answer commits, is whole, or turns out to be none."""
+        job = self.job
+        peek = Peek(job.surface, job.streaming)
+        verdict = Verdict.MORE
+        while True:
+            verdict = self._take(peek, verdict)
+            if verdict is Verdict.FAIL:
+                raise self._no_answer(peek, head)
+            if self.body.done and (job.hold or verdict is Verdict.WHOLE):
+                return self._whole(peek, head)
+            if verdict in (Verdict.COMMIT, Verdict.LIMIT) and not job.hold:
+                return self._commit(peek, head, verdict)
+            self._bound(peek, verdict)
+            await self._more()
+
+    def _take(self, peek: Peek, verdict: Verdict) -> Verdict:
+        """Show the peek what came, the end of the body included."""
+        conn, body = self.conn, self.body
+        try:
+            if conn.buffer:
+                verdict = peek.feed(body.feed(conn.take()))
+        except BadChunk as exc:
+            raise AttemptFailed(Outcome.BAD_RESPONSE, detail=str(exc)) from exc
+        if conn.ended and not body.done and not body.close():
+            raise AttemptFailed(Outcome.CLOSED, detail="closed in the middle of an answer")
+        if body.done:
+            verdict = peek.close()
+        if len(peek.held) > self.job.max_response_bytes:
+            raise AttemptFailed(Outcome.TOO_LARGE)
+        return verdict
+
+    def _bound(self, peek: Peek, verdict: Verdict) -> None:
+        """Arm the clock that holds now."""
+        job, candidate = self.job, self.job.candidate
+        answer = self.started + candidate.answer
+        if not job.streaming:
+            return  # `answer`, armed when the request was sent
+        if verdict is Verdict.WHOLE:
+            self.clock.arm("answer", answer)
+        elif job.hold and peek.content_seen:
+            if peek.flags & CONTENT:
+                self.last = self.clock.now()
+            self._arm_first(("idle", self.last + candidate.idle), ("answer", answer))
+        elif job.hold:
+            first = self.started + candidate.first_content
+            self._arm_first(("first_content", first), ("answer", answer))
+
+    def _arm_first(self, *clocks: tuple[str, float]) -> None:
+        name, due = min(clocks, key=lambda clock: clock[1])
+        self.clock.arm(name, due)
+
+    def _no_answer(self, peek: Peek, head: ResponseHead) -> AttemptFailed:
+        error = peek.reason in (Why.ERROR_EVENT, Why.ERROR_OBJECT)
+        outcome = Outcome.ERROR_ANSWER if error else Outcome.NO_ANSWER
+        self._release(head)
+        return AttemptFailed(outcome, status=head.status, detail=peek.reason.value)
+
+    def _whole(self, peek: Peek, head: ResponseHead) -> Answer:
+        word = "answer" if self.job.hold else "content"
+        return self._answer(head, bytes(peek.held), True, peek.watcher, word)
+
+    def _commit(self, peek: Peek, head: ResponseHead, verdict: Verdict) -> Answer:
+        word = "content" if verdict is Verdict.COMMIT else "limit"
+        answer = self._answer(head, bytes(peek.held), False, peek.watcher, word)
+        if not peek.content_seen:
+            answer.content_at = None
+            answer.first_due = self.started + self.job.candidate.first_content
+        return answer
+
+    def _answer(
+        self, head: ResponseHead, held: bytes, whole: bool, watcher: Watcher | None, word: str
+    ) -> Answer:
+        now = None if word == "head" else self.clock.now()
+        self.clock.disarm()
+        return Answer(head, self.conn, self.body, held, whole, watcher, word, now, None)
