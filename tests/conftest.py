@@ -12,7 +12,6 @@ import gc
 import inspect
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import pytest
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support import loop as loops  # noqa: E402  # after the rewrite is registered
+from tests.support import real  # noqa: E402
 
 TESTS = Path(__file__).parent
 VIRTUAL = {"integration", "cases"}
@@ -105,6 +105,4 @@ def open_sockets() -> set[str]:
 @pytest.fixture
 def free_port() -> int:
     """A TCP port on loopback that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return real.free_port()
