@@ -1,0 +1,112 @@
+"""Fetches keys from where the file says they are: a variable, a file, a credential of systemd.
+
+Every message names the place and never the value. Does not open files: it is given a reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .problems import Notes, Wrong
+from .upstream import Secret
+
+MAX_KEY = 4096
+"""Characters of a key; providers read heads of 8 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where secrets come from: the environment, and a function that reads a file.
+
+    `read_file` raises OSError.
+    """
+
+    environ: Mapping[str, str]
+    read_file: Callable[[str], bytes]
+
+    def variable(self, name: str) -> str:
+        """The value of a variable; raises Wrong where it is not set or empty."""
+        value = self.environ.get(name)
+        if value is None:
+            raise Wrong(f"the variable {name} is not set")
+        if not value.strip():
+            raise Wrong(f"the variable {name} is empty")
+        return value.strip()
+
+    def from_env(self, name: str) -> Secret:
+        """The key in a variable."""
+        return _secret(self.variable(name), name, f"the variable {name}")
+
+    def from_file(self, path: str) -> Secret:
+        """The key in a file."""
+        return self._file(path, path, f"the file {path}")
+
+    def from_credential(self, name: str) -> Secret:
+        """The key in a credential that systemd handed over."""
+        folder = self.environ.get("CREDENTIALS_DIRECTORY")
+        if not folder:
+            raise Wrong(
+                f"the credential {name} needs CREDENTIALS_DIRECTORY: "
+                "start relayd by systemd with LoadCredential="
+            )
+        return self._file(f"{folder}/{name}", name, f"the credential {name}")
+
+    def _file(self, path: str, label: str, what: str) -> Secret:
+        try:
+            content = self.read_file(path).decode("utf-8").strip()
+        except OSError as error:
+            raise Wrong(f"{what} cannot be read: {reason(error)}") from error
+        except UnicodeDecodeError as error:
+            raise Wrong(f"{what} holds no text: expected a key in ASCII") from error
+        if not content:
+            raise Wrong(f"{what} is empty")
+        return _secret(content, label, what)
+
+
+def reason(error: OSError) -> str:
+    """Why a file cannot be read, in the system's words."""
+    return (error.strerror or type(error).__name__).lower()
+
+
+def pool(
+    sources: Sources,
+    path: str,
+    places: Mapping[str, tuple[str, ...]],
+    notes: Notes,
+) -> tuple[Secret, ...]:
+    """The keys of one table, from `key_env`, `key_file` or `key_credential` (`places`)."""
+    used = [kind for kind, names in places.items() if names]
+    if len(used) > 1:
+        notes.add(f"{path}.{used[1]}", f"expected one place for keys, got {used[0]} too")
+    fetch = {
+        "key_env": sources.from_env,
+        "key_file": sources.from_file,
+        "key_credential": sources.from_credential,
+    }
+    found: list[Secret] = []
+    for kind in used:
+        for name in places[kind]:
+            try:
+                found.append(fetch[kind](name))
+            except Wrong as wrong:
+                notes.add(f"{path}.{kind}", str(wrong))
+    _each_once(found, f"{path}.{''.join(used[:1])}", notes)
+    return tuple(found)
+
+
+def _each_once(keys: list[Secret], path: str, notes: Notes) -> None:
+    labels: dict[str, str] = {}
+    for key in keys:
+        if key.value in labels:
+            notes.add(path, f"{labels[key.value]} and {key.label} hold the same key; remove one")
+        labels.setdefault(key.value, key.label)
+
+
+def _secret(value: str, label: str, what: str) -> Secret:
+    """Visible ASCII only: anything else cannot stand in a header, or would end it."""
+    if not all("!" <= char <= "~" for char in value):
+        raise Wrong(f"{what} holds a blank, a control or a non-ASCII character inside the key")
+    if len(value) > MAX_KEY:
+        raise Wrong(f"{what} holds more than {MAX_KEY} characters; expected a key")
+    return Secret(value, label)

@@ -1,0 +1,87 @@
+"""Takes keys out of text that is about to be logged or shown.
+
+Two nets: the values that the configuration knows, and whatever has the look of a key, since a
+provider may echo a key that was never ours. Mask first and cut afterwards: half a key at the end of
+a cut text has no look any more. Does not know the configuration, the log or HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+MASK = "[masked]"
+
+SHORT = 8
+"""A configured secret with fewer characters is masked only as a word of its own: a test key `a`
+must not turn every `a` of a message into a mask."""
+
+_LOOKS = tuple(
+    (re.compile(pattern, re.IGNORECASE if fold else 0), substitute)
+    for pattern, substitute, fold in (
+        # scheme://user:password@host. Anchored at `://`, so a long word costs no second look.
+        (r"://[^/\s@\"'<>]{1,512}@", f"://{MASK}@", False),
+        # Authorization: Bearer KEY, and the same without the field's name.
+        (r"\b(bearer|basic)\s+[^\s\"',;<>]+", rf"\1 {MASK}", True),
+        # x-api-key: KEY, api-key: KEY; also as a JSON member.
+        (r"(api[-_ ]?key\"?\s*:\s*\"?)[^\s\"',;<>]+", rf"\1{MASK}", True),
+        # ?key=KEY, &api_key=KEY, password=KEY. The look-behind starts a match only at the
+        # start of a word, so a long word is scanned once.
+        (
+            r"(?<![\w-])([\w-]{0,64}(?:key|token|secret|password|signature|sig)=)[^\s&\"'#;<>]+",
+            rf"\1{MASK}",
+            True,
+        ),
+        # The prefixes that providers give their keys; `*` since they echo them half starred.
+        (r"(?<![A-Za-z0-9])(?:c?sk|pk|rk|xai|hf|fw|r8|pplx)[-_][\w.*-]{6,}", MASK, False),
+        (r"(?<![A-Za-z0-9])(?:gsk|tgp|nvapi|ghp|glpat|github_pat)[-_][\w.*-]{6,}", MASK, False),
+        (r"(?<![A-Za-z0-9])(?:AIza|AKIA)[\w.*-]{8,}", MASK, False),
+        # A JSON web token.
+        (r"(?<![A-Za-z0-9])eyJ[\w-]{8,}(?:\.[\w-]+)*", MASK, False),
+    )
+)
+
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+"""Octets that percent-encoding leaves alone (RFC 3986 2.3)."""
+
+
+def mask(text: str) -> str:
+    """`text` without anything that has the look of a key, or of user info in a URL."""
+    for pattern, substitute in _LOOKS:
+        text = pattern.sub(substitute, text)
+    return text
+
+
+class Masker:
+    """`masker(text)`: `text` without the given secrets and without what `mask` finds.
+
+    Finds a secret as it is, as a JSON string spells it, and percent-encoded.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        spellings = {spelling for secret in secrets for spelling in _spellings(secret)}
+        # The longest first: a secret that holds another one must not leave its rest behind.
+        ordered = sorted(spellings, key=lambda spelling: (-len(spelling), spelling))
+        self._known = re.compile("|".join(map(_exact, ordered))) if ordered else None
+
+    def __call__(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(MASK, text)
+        return mask(text)
+
+
+def _spellings(secret: str) -> set[str]:
+    octets = secret.encode("utf-8", "surrogatepass")
+    encoded = "".join(chr(octet) if octet in _PLAIN else f"%{octet:02X}" for octet in octets)
+    lower = re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
+    return {secret, json.dumps(secret)[1:-1], encoded, lower} - {""}
+
+
+def _exact(secret: str) -> str:
+    pattern = re.escape(secret)
+    if len(secret) >= SHORT:
+        return pattern
+    return rf"(?<![A-Za-z0-9]){pattern}(?![A-Za-z0-9])"
