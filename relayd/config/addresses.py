@@ -24,6 +24,7 @@ CHAT_SUFFIX = "/chat/completions"
 LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 
 _HOST = r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?|\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\])"
+_NUMERIC = re.compile(r"[0-9.]+")
 _LISTEN = re.compile(_HOST + r":(?P<port>[0-9]{1,5})")
 _BASE = re.compile(
     r"(?P<scheme>https?)://" + _HOST + r"(?::(?P<port>[0-9]{1,5}))?"
@@ -206,8 +207,10 @@ def _unix(path: str) -> Unix:
 
 def _host(host: str) -> str:
     inner = host.strip("[]")
-    if host.startswith("[") and _ip(inner) is None:
+    if host.startswith("[") and (":" not in inner or _ip(inner) is None):
         raise Wrong(f"expected an IPv6 address in brackets, got {describe(host)}")
+    if _NUMERIC.fullmatch(inner) and _ip(inner) is None:
+        raise Wrong(f"expected an IPv4 address of four numbers, got {describe(host)}")
     return inner
 
 

@@ -79,7 +79,8 @@ def _provider(
     }
     path = place("provider", number, {"name": name})
     notes.rename |= {f"{path}.{key}": variable_name for key, variable_name in names.items()}
-    notes.rename |= {f"{path}.name": "PROVIDER" if number == 1 else "FALLBACK"}
+    origin = "PROVIDER" if number == 1 else "FALLBACK"
+    notes.rename |= {f"{path}.name": origin, f"provider[{number}].name": origin}
     notes.rename |= {f"{path}.no_train": "NO_TRAIN", f"{path}.headers": "ATTRIBUTION_*"}
 
     table: dict[str, Any] = {"name": name, "no_train": no_train}

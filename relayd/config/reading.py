@@ -100,9 +100,9 @@ def assemble(table: Table, sources: Sources, notes: Notes) -> Config:
     _check_sections(server, admin, breaker, notes)
 
     providers = _providers(table, clocks, sources, notes)
-    named = "route" in table
     tables = read_all(RouteTable, table.get("route", []), "route", notes)
-    resolve.each_once([(f"{path}.name", each.name) for path, each in tables], "a name", notes)
+    named = bool(tables)
+    resolve.unique_names("route", [each.name for _, each in tables], notes)
     routes = resolve.routes(tables, providers, clocks, routing, notes)
     clients, secrets = _clients(table, [route.name for route in routes], sources, notes)
     notes.stop()
@@ -141,7 +141,7 @@ def _providers(
     tables = read_all(ProviderTable, table.get("provider", []), "provider", notes)
     if not tables and not notes.has("provider"):
         notes.add("provider", "missing; at least one [[provider]] is needed")
-    resolve.each_once([(f"{path}.name", each.name) for path, each in tables], "a name", notes)
+    resolve.unique_names("provider", [each.name for _, each in tables], notes)
     found: dict[str, Provider | None] = {}
     for path, each in tables:
         provider = resolve.provider(path, each, clocks, sources, notes)
@@ -158,13 +158,8 @@ def _clients(
     tables = read_all(ClientTable, table.get("client", []), "client", notes)
     pairs = [resolve.client(path, each, routes, sources, notes) for path, each in tables]
     clients = tuple(client for client, _ in pairs)
-    paths = [path for path, _ in tables]
-    names = [client.name for client in clients]
-    digests = [client.digest for client in clients]
-    resolve.each_once(
-        [(f"{path}.name", name) for path, name in zip(paths, names, strict=True)], "a name", notes
-    )
-    resolve.each_once(zip(paths, digests, strict=True), "a key", notes)
+    resolve.unique_names("client", [client.name for client in clients], notes)
+    resolve.unique_keys(zip([path for path, _ in tables], clients, strict=True), notes)
     return clients, {key for _, key in pairs if key}
 
 

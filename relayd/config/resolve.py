@@ -101,13 +101,25 @@ def client(
     return Client(table.name, digest, table.daily_turns, allowed), value
 
 
-def each_once(entries: Iterable[tuple[str, object]], what: str, notes: Notes) -> None:
-    """Notes the second of two (key path, value) pairs with the same value; None and "" are none."""
-    first: dict[object, str] = {}
-    for path, value in entries:
-        if value and value in first:
-            notes.add(path, f"expected {what} of its own, got that of {first[value]}")
-        first.setdefault(value, path)
+def unique_names(section: str, names: Iterable[str], notes: Notes) -> None:
+    """Notes each name that an earlier `[[section]]` has; "" is one that is wrong already."""
+    seen: set[str] = set()
+    for number, name in enumerate(names, start=1):
+        if name and name in seen:
+            notes.add(
+                f"{section}[{number}].name",
+                f'"{name}" is the name of an earlier [[{section}]]; choose another',
+            )
+        seen.add(name)
+
+
+def unique_keys(clients: Iterable[tuple[str, Client]], notes: Notes) -> None:
+    """Notes each client, under its key path, that has the key of an earlier one."""
+    owners: dict[bytes, str] = {}
+    for path, client in clients:
+        owner = owners.setdefault(client.digest, path)
+        if owner != path and client.digest:
+            notes.add(path, f"has the same key as {owner}; give each client its own")
 
 
 def _kind(path: str, table: ProviderTable, notes: Notes) -> str:
@@ -127,7 +139,7 @@ def _known_base(path: str, table: ProviderTable, kind: str, notes: Notes) -> Bas
     why = f'"{table.name}" is no known provider; {suggest(table.name, known_providers.KNOWN)}'
     if kind != CUSTOM:
         why = f"{kind} gives each customer its own"
-    if not notes.has(f"{path}.base_url"):
+    if not notes.has(f"{path}.base_url") and not notes.has(f"{path}.kind"):
         notes.add(f"{path}.base_url", f"missing; {why}")
     return None
 

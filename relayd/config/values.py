@@ -21,6 +21,7 @@ Reader = Callable[[object], T]
 
 KIB = 1024
 MIB = 1024 * KIB
+HUGE = 10**18
 SHOWN = 60
 """So many characters of a wrong value are repeated in a message."""
 
@@ -70,8 +71,10 @@ def describe(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return json.dumps(value[:SHOWN] + ("…" if len(value) > SHOWN else ""), ensure_ascii=False)
-    if isinstance(value, int | float):
-        return str(value) if abs(value) < 1e18 else "a huge number"
+    if isinstance(value, float):
+        return str(value)
+    if isinstance(value, int):  # str() refuses very long ones
+        return str(value) if abs(value) < HUGE else "a huge number"
     if isinstance(value, list):
         return "a list"
     return "a table" if isinstance(value, dict) else "a date"
@@ -229,10 +232,10 @@ def statuses(value: object) -> frozenset[int]:
 def _status(item: object) -> tuple[int, ...] | range:
     if isinstance(item, str) and item in CLASSES:
         return CLASSES[item]
-    if item in UNNAMED_STATUSES:
-        raise Wrong(f"{item} cannot be named here: set failover.credentials = true")
     if isinstance(item, bool) or not isinstance(item, int) or not 300 <= item <= 599:
         raise Wrong(f'expected 300 to 599, "3xx", "4xx" or "5xx", got {describe(item)}')
+    if item in UNNAMED_STATUSES:
+        raise Wrong(f"{item} cannot be named here: set failover.credentials = true")
     return (item,)
 
 
