@@ -82,7 +82,7 @@ async def gateway(
     config: Mapping[str, Any] | str,
     *,
     environ: Mapping[str, str] | None = None,
-    read_file: Callable[[str], str] = lambda path: Path(path).read_text(),
+    read_file: Callable[[str], bytes] = lambda path: Path(path).read_bytes(),
     drain: float = 0.0,
 ) -> AsyncIterator[Gateway]:
     """relayd with this table or TOML text; stopped with `drain` seconds at the end.
