@@ -1,0 +1,155 @@
+"""One provider's circuit breaker: closed, open, half-open.
+
+    closed     every request passes. The breaker opens when the last `failures` failures lie inside
+               the rolling `window`; a success in between does not excuse them
+    open       nothing passes until the cooldown is over
+    half-open  an open breaker whose cooldown is over: exactly one probe passes at a time, and its
+               place is a lease. Success closes, failure opens again with a longer cooldown
+
+Every change of state and every new probe starts a new *generation*, and a verdict counts only in
+the generation that admitted it: what began before a trip, or outlived its probe's lease, changes
+nothing any more.
+
+`Row` is the whole state, immutable; each rule is a function from a row to the next one, which is
+the same object where nothing changed. A store therefore needs no more than to replace a row
+atomically. Times are seconds on any one clock, given as arguments. Does not know providers, the
+event loop, or which outcome deserves which verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+REST_MAX = 300.0
+"""Seconds that a provider or key rests at most, whatever its `Retry-After` says."""
+
+
+class State(Enum):
+    """What a breaker lets pass; the value is its name in the log and in `/health`."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+class Verdict(Enum):
+    """What an attempt says about its provider.
+
+    ANSWERED: an answer that blames the request or the key (400, 401): no success, but the provider
+    is there, so a half-open breaker closes. NEUTRAL: says nothing (429, the client left, a drain);
+    a probe gives its place back.
+    """
+
+    SUCCESS = "success"
+    ANSWERED = "answered"
+    FAILURE = "failure"
+    NEUTRAL = "neutral"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`failures` inside `window` s open; the n-th cooldown is `cooldown * growth ** (n - 1)` s."""
+
+    failures: int = 5
+    window: float = 30.0
+    cooldown: float = 10.0
+    growth: float = 1.0
+    cooldown_max: float = 300.0
+
+    def wait(self, trips: int) -> float:
+        """Seconds of the cooldown that follows the `trips`-th trip in a row."""
+        try:
+            return min(self.cooldown * self.growth ** (trips - 1), self.cooldown_max)
+        except OverflowError:
+            return self.cooldown_max
+
+
+class Row(NamedTuple):
+    """The state of one breaker.
+
+    `since`: when the present closed or open time began. `until`: end of the cooldown, None while
+    closed. `trips`: in a row, without a close between. `probe`: when the lease of the running
+    probe ends, None without one. `failures`: times of the latest failures, oldest first, at most
+    `Policy.failures` of them.
+    """
+
+    generation: int = 0
+    since: float = 0.0
+    until: float | None = None
+    trips: int = 0
+    probe: float | None = None
+    failures: tuple[float, ...] = ()
+
+    def shifted(self, by: float) -> Row:
+        """The same state on a clock that shows `by` seconds more."""
+        return self._replace(
+            since=self.since + by,
+            until=None if self.until is None else self.until + by,
+            probe=None if self.probe is None else self.probe + by,
+            failures=tuple(at + by for at in self.failures),
+        )
+
+
+def state(row: Row, now: float) -> State:
+    """What the breaker lets pass at `now`."""
+    if row.until is None:
+        return State.CLOSED
+    return State.OPEN if now < row.until else State.HALF_OPEN
+
+
+def probing(row: Row, now: float) -> bool:
+    """Whether the one place of a half-open breaker is taken."""
+    return row.probe is not None and now < row.probe
+
+
+def entered(row: Row, now: float) -> float:
+    """When the present state began."""
+    return row.until if row.until is not None and now >= row.until else row.since
+
+
+def probe(row: Row, now: float, lease_until: float) -> Row | None:
+    """The row after taking the probe's place until `lease_until`; None if it cannot be had."""
+    if state(row, now) is not State.HALF_OPEN or probing(row, now):
+        return None
+    return row._replace(generation=row.generation + 1, probe=lease_until)
+
+
+def judge(row: Row, generation: int, verdict: Verdict, policy: Policy, now: float) -> Row:
+    """The row after the verdict of an attempt that was admitted in `generation`."""
+    if generation != row.generation:
+        return row
+    return RULES[verdict](row, policy, now)
+
+
+def _close(row: Row, policy: Policy, now: float) -> Row:
+    if row.until is None:
+        return row
+    return Row(generation=row.generation + 1, since=now)
+
+
+def _fail(row: Row, policy: Policy, now: float) -> Row:
+    failures = (*row.failures, now)[-policy.failures :]
+    if row.until is None and not _too_many(failures, policy, now):
+        return row._replace(failures=failures)
+    trips = row.trips + 1
+    return Row(row.generation + 1, now, now + policy.wait(trips), trips)
+
+
+def _too_many(failures: tuple[float, ...], policy: Policy, now: float) -> bool:
+    return len(failures) == policy.failures and failures[0] > now - policy.window
+
+
+def _release(row: Row, policy: Policy, now: float) -> Row:
+    return row if row.probe is None else row._replace(probe=None)
+
+
+RULES: dict[Verdict, Callable[[Row, Policy, float], Row]] = {
+    Verdict.SUCCESS: _close,
+    Verdict.ANSWERED: _close,
+    Verdict.FAILURE: _fail,
+    Verdict.NEUTRAL: _release,
+}
+assert set(RULES) == set(Verdict)

@@ -1,0 +1,305 @@
+"""State in one SQLite file: survives restarts, shared by all relayd processes of a machine.
+
+One thread owns the connection and does everything in the order it was asked, so that the event
+loop never waits for a disk or a lock. What is asked at the same moment shares a transaction: under
+load the lock between processes is taken once for many steps. `BEGIN IMMEDIATE` takes it before the
+first read, so that no step decides on figures that another process is changing. In WAL mode a
+process may be killed at any instant: a transaction is in the file as a whole or not at all.
+
+Knows `quota`, `breaker` and SQL. Rows are JSON on the machine's monotonic clock, which starts
+again with the machine: a row from the future is of an earlier boot and means nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ..breaker import REST_MAX, Policy, Row, Verdict, judge, probe
+from ..quota import KEPT_DAYS, Grant, Tally, Turn, decide
+from . import Probe, Settlement, Shared, StoreAway
+
+T = TypeVar("T")
+
+BATCH = 64
+"""Steps that share a transaction at most: some milliseconds, while other processes wait."""
+
+VERSION = 1
+"""`user_version` of the file; another one is refused rather than guessed at."""
+
+SCHEMA = """
+CREATE TABLE days (n INTEGER PRIMARY KEY, day TEXT UNIQUE NOT NULL);
+CREATE TABLE turns (
+    day TEXT, user TEXT, turns INTEGER NOT NULL, free INTEGER NOT NULL, PRIMARY KEY (day, user)
+) WITHOUT ROWID;
+CREATE TABLE leases (
+    day TEXT, user TEXT, id TEXT, free INTEGER NOT NULL, ends REAL NOT NULL,
+    PRIMARY KEY (day, user, id)
+) WITHOUT ROWID;
+CREATE TABLE tallies (
+    ledger TEXT, day TEXT, user TEXT, turns INTEGER NOT NULL, free INTEGER NOT NULL,
+    PRIMARY KEY (ledger, day, user)
+) WITHOUT ROWID;
+CREATE TABLE breakers (name TEXT PRIMARY KEY, row TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE rests (name TEXT PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID;
+"""
+
+ADD = """
+INSERT INTO turns VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET turns = turns + excluded.turns, free = free + excluded.free
+"""
+
+USED = """
+SELECT coalesce(sum(turns), 0), coalesce(sum(free), 0) FROM (
+    SELECT turns, free FROM turns WHERE day = :day AND user = :user
+    UNION ALL SELECT 1 - free, free FROM leases WHERE day = :day AND user = :user
+)
+"""
+
+
+class Step(NamedTuple):
+    """One thing to do on the thread, and the future that waits for it."""
+
+    act: Callable[[sqlite3.Connection], Any]
+    done: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+
+
+class SqliteStore:
+    """A store in the file `path`; another process's lock is waited for up to `timeout` seconds."""
+
+    def __init__(self, path: str, *, timeout: float = 0.25) -> None:
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._file = _File(path, timeout)
+
+    async def reserve(self, turn: Turn) -> Grant:
+        return await self._do(lambda db: _reserve(db, turn))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> None:
+        await self._do(lambda db: _settle(db, settlements))
+
+    async def add(self, ledger: str, tallies: Sequence[Tally]) -> None:
+        await self._do(lambda db: _add(db, ledger, tallies))
+
+    async def probe(self, name: str, lease: float, now: float) -> Probe:
+        return await self._do(lambda db: _probe(db, name, lease, now))
+
+    async def judge(
+        self, name: str, generation: int, verdict: Verdict, policy: Policy, now: float
+    ) -> Row:
+        return await self._do(lambda db: _judge(db, name, generation, verdict, policy, now))
+
+    async def rest(self, name: str, seconds: float, now: float) -> None:
+        await self._do(lambda db: _rest(db, name, now + seconds))
+
+    async def read(self, now: float) -> Shared:
+        return await self._do(lambda db: _read(db, now))
+
+    async def close(self) -> None:
+        """End the thread after what was asked before; a later step fails."""
+        self._closed = True
+        if self._thread is not None:
+            self._file.steps.put(None)
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    async def _do(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreAway("sqlite: closed", asked=False)
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._file.steps.put(Step(act, done, loop))
+        if self._thread is None:
+            # A daemon thread: a disk that hangs must not keep the process from ending.
+            self._thread = threading.Thread(target=self._file.run, name="relayd-store", daemon=True)
+            self._thread.start()
+        return await done
+
+
+class _File:
+    """The thread's side: takes steps from the queue, a batch at a time.
+
+    The queue needs no limit of its own: whoever asks waits, so it holds at most one step for each
+    open exchange and a few of the synchronisation.
+    """
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self.steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self._path = path
+        self._timeout = timeout
+        self._db: sqlite3.Connection | None = None
+
+    def run(self) -> None:
+        while (first := self.steps.get()) is not None:
+            batch = [first]
+            more = True
+            while more and len(batch) < BATCH and not self.steps.empty():
+                step = self.steps.get()
+                more = step is not None
+                batch += [step] if step is not None else []
+            self._batch(batch)
+            if not more:
+                break
+        self._drop()
+
+    def _batch(self, batch: list[Step]) -> None:
+        try:
+            results = self._transaction(batch)
+        except Exception as error:  # noqa: BLE001  # the thread must outlive whatever one step does
+            self._drop()
+            away = StoreAway(f"sqlite: {type(error).__name__}: {error}")
+            away.__cause__ = error
+            _deliver([(step, None, away) for step in batch])
+        else:
+            _deliver([(step, result, None) for step, result in zip(batch, results, strict=True)])
+
+    def _transaction(self, batch: list[Step]) -> list[Any]:
+        if self._db is None:
+            self._db = _open(self._path, self._timeout)
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        results = [step.act(db) for step in batch]
+        db.execute("COMMIT")
+        return results
+
+    def _drop(self) -> None:
+        # Closing rolls back; the next step opens the file anew, whatever became of it.
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+
+def _deliver(results: list[tuple[Step, Any, StoreAway | None]]) -> None:
+    for step, result, error in results:
+        try:
+            step.loop.call_soon_threadsafe(_answer, step.done, result, error)
+        except RuntimeError:
+            continue  # the loop is closed: nobody waits any more
+
+
+def _answer(done: asyncio.Future[Any], result: Any, error: StoreAway | None) -> None:
+    if done.done():
+        return  # the one who asked has left
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
+
+
+def _open(path: str, timeout: float) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=timeout, isolation_level=None)
+    try:
+        # NORMAL: a killed process loses nothing; a power cut may lose the last moments.
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("BEGIN IMMEDIATE")
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found == 0:
+            for statement in SCHEMA.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {VERSION}")
+        elif found != VERSION:
+            raise sqlite3.DatabaseError(f"expected schema version {VERSION}, got {found}")
+        db.execute("COMMIT")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+# turns
+
+
+def _reserve(db: sqlite3.Connection, turn: Turn) -> Grant:
+    _begin(db, turn.day)
+    key = {"day": turn.day, "user": turn.user}
+    ended = "DELETE FROM leases WHERE day = :day AND user = :user AND ends <= :wall"
+    db.execute(ended, {**key, "wall": turn.wall})
+    grant = decide(turn, *db.execute(USED, key).fetchone())
+    if grant.granted:
+        lease = (turn.day, turn.user, turn.id, grant.free, turn.ends)
+        db.execute("INSERT INTO leases VALUES (?, ?, ?, ?, ?)", lease)
+    return grant
+
+
+def _settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> None:
+    for turn, charged in settlements:
+        end = "DELETE FROM leases WHERE day = ? AND user = ? AND id = ? RETURNING free"
+        held = db.execute(end, (turn.day, turn.user, turn.id)).fetchone()
+        if held is not None and charged:
+            db.execute(ADD, (turn.day, turn.user, 1 - held[0], held[0]))
+
+
+def _add(db: sqlite3.Connection, ledger: str, tallies: Sequence[Tally]) -> None:
+    for day, user, turns, free in ((t.day, t.user, t.turns, t.free) for t in tallies):
+        _begin(db, day)
+        key = (ledger, day, user)
+        known = "SELECT turns, free FROM tallies WHERE ledger = ? AND day = ? AND user = ?"
+        before = db.execute(known, key).fetchone() or (0, 0)
+        db.execute("INSERT OR REPLACE INTO tallies VALUES (?, ?, ?, ?, ?)", (*key, turns, free))
+        db.execute(ADD, (day, user, turns - before[0], free - before[1]))
+
+
+def _begin(db: sqlite3.Connection, day: str) -> None:
+    if db.execute("SELECT 1 FROM days WHERE day = ?", (day,)).fetchone():
+        return
+    db.execute("INSERT INTO days (day) VALUES (?)", (day,))
+    db.execute("DELETE FROM days WHERE n <= (SELECT max(n) FROM days) - ?", (KEPT_DAYS,))
+    for table in ("turns", "leases", "tallies"):
+        db.execute(f"DELETE FROM {table} WHERE day NOT IN (SELECT day FROM days)")
+
+
+# breakers
+
+
+def _load(db: sqlite3.Connection, name: str, now: float) -> Row:
+    found = db.execute("SELECT row FROM breakers WHERE name = ?", (name,)).fetchone()
+    return _row(found[0], now) if found else Row()
+
+
+def _row(text: str, now: float) -> Row:
+    generation, since, until, trips, probe_until, failures = json.loads(text)
+    if since > now:  # of an earlier boot; the generation still must not repeat
+        return Row(generation=generation + 1, since=now)
+    return Row(generation, since, until, trips, probe_until, tuple(failures))
+
+
+def _save(db: sqlite3.Connection, name: str, row: Row) -> None:
+    db.execute("INSERT OR REPLACE INTO breakers VALUES (?, ?)", (name, json.dumps(row)))
+
+
+def _probe(db: sqlite3.Connection, name: str, lease: float, now: float) -> Probe:
+    row = _load(db, name, now)
+    taken = probe(row, now, now + lease)
+    if taken is None:
+        return Probe(False, row)
+    _save(db, name, taken)
+    return Probe(True, taken)
+
+
+def _judge(
+    db: sqlite3.Connection, name: str, generation: int, verdict: Verdict, policy: Policy, now: float
+) -> Row:
+    row = _load(db, name, now)
+    after = judge(row, generation, verdict, policy, now)
+    if after is not row:
+        _save(db, name, after)
+    return after
+
+
+def _rest(db: sqlite3.Connection, name: str, until: float) -> None:
+    longer = "INSERT INTO rests VALUES (?, ?) ON CONFLICT DO UPDATE SET until = max(until, ?)"
+    db.execute(longer, (name, until, until))
+
+
+def _read(db: sqlite3.Connection, now: float) -> Shared:
+    # Further in the future than any rest may end: of an earlier boot.
+    db.execute("DELETE FROM rests WHERE until <= ? OR until > ?", (now, now + REST_MAX))
+    rows = {name: _row(text, now) for name, text in db.execute("SELECT name, row FROM breakers")}
+    rests = {name: until - now for name, until in db.execute("SELECT name, until FROM rests")}
+    return Shared(rows, rests)

@@ -1,0 +1,223 @@
+"""The turns of users, as an exchange sees them: reserve before the first attempt, settle after.
+
+A reservation waits for the store at most as long as its `Link` allows; settling never waits. While
+a shared store is away, `on_failure` decides: count here and tell the store afterwards (LOCAL),
+refuse (DENY), or let everybody pass (ALLOW). Knows `quota` and the store; not who the user is, nor
+why an exchange is charged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from uuid import uuid4
+
+from .errors import RateLimited, StoreUnavailable
+from .quota import Day, Grant, Tally, Turn, day_of, zone
+from .stores import Settlement, StoreAway
+from .stores.link import Link
+from .stores.memory import MemoryStore
+
+MAX_PENDING = 65_536
+"""Settlements that wait for the store; beyond it some are left to the end of their lease."""
+
+BATCH = 256
+"""Settlements or tallies told to the store in one round trip."""
+
+CLOSE_LIMIT = 2.0
+"""Seconds that `close` waits for the store to take what is still to be told."""
+
+
+class OnFailure(Enum):
+    """`store.on_failure`: what a reservation does while the store is away."""
+
+    LOCAL = "local"
+    DENY = "deny"
+    ALLOW = "allow"
+
+
+class Place(Enum):
+    """Where a reservation is held: nowhere (nothing to count), in this process, in the store."""
+
+    NOWHERE = "nowhere"
+    HERE = "here"
+    STORE = "store"
+
+
+class Lease:
+    """One reservation, to be settled once. `free`: it costs no turn, however the exchange ends."""
+
+    __slots__ = ("free", "place", "settled", "turn")
+
+    def __init__(self, turn: Turn | None, place: Place, free: bool) -> None:
+        self.turn = turn
+        self.place = place
+        self.free = free
+        self.settled = turn is None
+
+
+NO_LEASE = Lease(None, Place.NOWHERE, True)
+"""Nothing to count: no cap, or a store that is away and not needed. Stateless, so shared."""
+
+
+class Turns:
+    """The account book. One for each process; `configure` changes its settings on a reload.
+
+    `wall` gives seconds since the epoch: only to see that a lease has ended while its settlement
+    waited. `without_store` counts the reservations that were decided without the store.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        continuations_per_turn: int = 64,
+        timezone: str = "UTC",
+        on_failure: OnFailure = OnFailure.LOCAL,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.without_store = 0
+        self._link = link
+        self._here = link.local or MemoryStore()
+        self._wall = wall
+        self._instance = uuid4().hex
+        self._count = 0
+        self._pending: deque[Settlement] = deque(maxlen=MAX_PENDING)
+        self._tallies: dict[tuple[str, str], Tally] = {}
+        self._news = asyncio.Event()
+        self._told = asyncio.Event()
+        self._told.set()
+        self._teller: asyncio.Task[None] | None = None
+        self.configure(
+            continuations_per_turn=continuations_per_turn, timezone=timezone, on_failure=on_failure
+        )
+
+    def configure(
+        self, *, continuations_per_turn: int, timezone: str, on_failure: OnFailure
+    ) -> None:
+        """Settings for reservations from now on. ValueError for an unknown time zone."""
+        self._zone = zone(timezone)
+        self._budget = continuations_per_turn
+        self._on_failure = on_failure
+        self._day = Day("", 0.0, 0.0)
+
+    async def reserve(
+        self, user: str, cap: int, continuation: bool, wall: float, lease: float
+    ) -> Lease:
+        """Hold one turn of `user`, of `cap` a day (0: no limit, nothing is asked).
+
+        `wall`: when the exchange began, seconds since the epoch. `lease`: seconds after which an
+        unsettled turn is free again (the deadline and `quota.LEASE_GRACE`). Raises RateLimited, or
+        StoreUnavailable when the store is away and that means to refuse.
+        """
+        if cap == 0:
+            return NO_LEASE
+        day = self._day
+        if not day.begins <= wall < day.ends:
+            day = self._day = day_of(wall, self._zone)
+        self._count += 1
+        id = f"{self._instance}:{self._count}"
+        turn = Turn(id, day.name, user, cap, self._budget if continuation else 0, wall, lease)
+        if self._link.local is None:
+            held, grant = await self._ask(turn)
+        else:
+            held, grant = Place.HERE, self._here.hold(turn)
+        if not grant.granted:
+            raise RateLimited(limit=cap, retry_after=day.left(wall))
+        return NO_LEASE if held is Place.NOWHERE else Lease(turn, held, grant.free)
+
+    def settle(self, lease: Lease, charged: bool) -> None:
+        """Charge it or give it back. Never waits, never fails; only the first call counts."""
+        turn = lease.turn
+        if lease.settled or turn is None:
+            return
+        lease.settled = True
+        if lease.place is Place.STORE:
+            self._tell(Settlement(turn, charged))
+            return
+        tally = self._here.end(turn, charged)
+        if charged and tally is not None and self._link.local is None:
+            self._tallies[tally.day, tally.user] = tally
+            self._wake()
+
+    async def flush(self) -> None:
+        """Wait until the store has been told everything."""
+        await self._told.wait()
+
+    async def close(self) -> None:
+        """Tell the store what is left, for a limited time, and stop. The link stays open."""
+        teller, self._teller = self._teller, None
+        if teller is None:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_LIMIT if self._link.available else 0):
+                await self._told.wait()
+        except TimeoutError:
+            pass  # what is left ends with its lease
+        teller.cancel()
+        await asyncio.gather(teller, return_exceptions=True)
+
+    async def _ask(self, turn: Turn) -> tuple[Place, Grant]:
+        try:
+            return Place.STORE, await self._link.ask(self._link.store.reserve, turn)
+        except StoreAway as error:
+            if error.asked:
+                self._tell(Settlement(turn, False))  # it may have been held after all
+            return self._without(turn, error)
+        except asyncio.CancelledError:
+            self._tell(Settlement(turn, False))
+            raise
+
+    def _without(self, turn: Turn, error: StoreAway) -> tuple[Place, Grant]:
+        self.without_store += 1
+        if self._on_failure is OnFailure.DENY:
+            raise StoreUnavailable from error
+        if self._on_failure is OnFailure.ALLOW:
+            return Place.NOWHERE, Grant(True, True, 0)
+        return Place.HERE, self._here.hold(turn)
+
+    def _tell(self, settlement: Settlement) -> None:
+        self._pending.append(settlement)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._told.clear()
+        if self._teller is None:
+            self._teller = asyncio.get_running_loop().create_task(self._tell_the_store())
+
+    async def _tell_the_store(self) -> None:
+        while True:
+            await self._news.wait()
+            await self._link.back()
+            self._news.clear()
+            try:
+                await self._tell_tallies()
+                await self._tell_settlements()
+            except StoreAway:
+                self._news.set()
+            if not (self._pending or self._tallies):
+                self._told.set()
+
+    async def _tell_tallies(self) -> None:
+        # Absolute totals: a tally that is told again, or has grown meanwhile, does no harm.
+        while self._tallies:
+            batch = list(self._tallies.items())[:BATCH]
+            told = [tally for _, tally in batch]
+            await self._link.ask(self._link.store.add, self._instance, told)
+            for key, tally in batch:
+                if self._tallies[key] is tally:
+                    del self._tallies[key]
+
+    async def _tell_settlements(self) -> None:
+        while self._pending:
+            batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
+            try:
+                await self._link.ask(self._link.store.settle, batch)
+            except StoreAway:
+                wall = self._wall()
+                self._pending.extendleft(s for s in reversed(batch) if wall < s.turn.ends)
+                raise
