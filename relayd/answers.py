@@ -1,0 +1,344 @@
+"""What a provider's answer says, by surface: content, a finish, an error, usage.
+
+One event (its `event:` name and joined data) or one whole JSON answer in, a judgement out.
+
+- Providers differ, so a judgement never raises: what cannot be read says nothing.
+- Quick searches over raw bytes come before any parsing, and the same searches decide for one event
+  and for many at once. They are sound because a JSON string cannot hold an unescaped quote:
+  `"finish_reason"` with real quotes is a real key or value, never a model's prose. (A key spelled
+  with escapes is not recognised; nobody sends one.)
+- An event too large to keep is judged by its head and its tail.
+
+Does not know lines, reads or sockets, nor what follows from a judgement.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from .record import Usage
+from .surfaces import Surface
+
+CONTENT = 1
+"""There was content, or a finish that makes an empty answer an answer."""
+FINISH = 2
+"""A terminal marker: with it, a stream whose framing ended well is complete."""
+FINAL = 4
+"""The terminal marker after which the body ends."""
+ERROR = 8
+"""An error event: the provider's own, terminal."""
+
+MAX_REASON = 64
+"""Characters of a finish reason that are kept: a stranger wrote it, and it goes into the log."""
+
+MAX_PARSED = 256 * 1024
+"""Bytes of a whole answer that are parsed: some 3 ms. Of a larger one the tail is searched."""
+
+TAIL = 4096
+"""Bytes at the end of a large event or answer in which the finish and the usage are looked for."""
+
+Document = dict[str, object]
+
+
+@dataclass(slots=True, frozen=True)
+class Said:
+    """What one event or answer says; `flags` is a sum of CONTENT, FINISH, FINAL, ERROR."""
+
+    flags: int = 0
+    finish_reason: str | None = None
+    usage: Usage | None = None
+
+
+_NOTHING = Said()
+_CONTENTFUL = Said(CONTENT)
+_DONE = Said(FINISH | FINAL)
+_FAILED = Said(ERROR)
+
+
+@dataclass(slots=True, frozen=True)
+class Reading:
+    """How the events of one surface are read.
+
+    `telling`: these bytes may say more than content (never misses, may be wrong the other way).
+    `affirms`: there is content in them for certain (may miss).
+    `weigh`: what a parsed event says, given its `event:` name. No error reaches it.
+    """
+
+    telling: Callable[[bytes], object]
+    affirms: Callable[[bytes], object]
+    weigh: Callable[[Document, str], Said]
+
+    def judge(self, event: bytes, data: bytes) -> Said:
+        """What one complete event says."""
+        if data.startswith(b"[DONE]"):
+            return _DONE
+        if event == b"error":
+            return _FAILED
+        told = self.telling(data) or self.telling(event)
+        if not told and self.affirms(data):
+            return _CONTENTFUL
+        document = _document(data)
+        if document is None:
+            return _NOTHING
+        if told and is_error(document):
+            return _FAILED
+        said = self.weigh(document, event.decode("utf-8", "replace"))
+        if told:
+            return said
+        return _CONTENTFUL if said.flags & CONTENT else _NOTHING
+
+    def judge_large(self, event: bytes, head: bytes, tail: bytes) -> Said:
+        """What an event says of which only the first and the last bytes are at hand."""
+        if event == b"error" or _ERROR_HEAD.match(head):
+            return _FAILED
+        said = self.weigh(_sketch(head, tail), event.decode("utf-8", "replace"))
+        certain = CONTENT if self.affirms(head) else 0
+        return Said(said.flags | certain, said.finish_reason, said.usage)
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether the data of an event without its end is all there."""
+    return data.startswith(b"[DONE]") or _document(data) is not None
+
+
+def is_error(document: Document) -> bool:
+    """Whether a parsed event or answer is an error: `"error": null` is none.
+
+    Besides the usual key: `type` (Anthropic, Responses) and `object` (vLLM, Mistral).
+    """
+    if document.get("error") is not None:
+        return True
+    return document.get("type") == "error" or document.get("object") == "error"
+
+
+def is_error_answer(body: bytes) -> bool:
+    """Whether a whole JSON answer is an object whose only substance is an error."""
+    if b'"error"' not in body or len(body) > MAX_PARSED:
+        return False  # no error is that large
+    document = _document(body)
+    if document is None or not is_error(document):
+        return False
+    return not any(document.get(name) for name in _SUBSTANCE)
+
+
+def usage_of(body: bytes, surface: Surface) -> tuple[Usage | None, str | None]:
+    """Usage and finish reason of a whole JSON answer, each None where it is not given.
+
+    Of an answer above MAX_PARSED only the tail is searched: that is where embeddings, the one kind
+    of answer that grows so large, have their usage.
+    """
+    if b'"usage"' not in body:
+        return None, None
+    if len(body) > MAX_PARSED:
+        return _usage(_tail_usage(body[-TAIL:])), None
+    document = _document(body)
+    if document is None:
+        return None, None
+    reason = next(iter(_reasons(document)), None)
+    if surface is Surface.RESPONSES:
+        reason = _reason(document.get("status"))
+    if surface is Surface.MESSAGES:
+        reason = _reason(document.get("stop_reason"))
+    return _usage(document.get("usage")), reason
+
+
+def merged(older: Usage | None, newer: Usage | None) -> Usage | None:
+    """The newer counts, with the older ones where the newer are silent."""
+    if older is None or newer is None:
+        return newer or older
+    return Usage(
+        older.input if newer.input is None else newer.input,
+        older.output if newer.output is None else newer.output,
+        older.cached if newer.cached is None else newer.cached,
+    )
+
+
+# ---- one event, by surface
+
+
+def _weigh_chat(document: Document, event: str) -> Said:
+    flags = 0
+    for choice in _objects(document.get("choices")):
+        delta = choice.get("delta")
+        if isinstance(delta, dict) and any(delta[name] for name in delta if name != "role"):
+            flags = CONTENT
+    return _finished(document, flags)
+
+
+def _weigh_completion(document: Document, event: str) -> Said:
+    found = any(choice.get("text") for choice in _objects(document.get("choices")))
+    return _finished(document, CONTENT if found else 0)
+
+
+def _weigh_response(document: Document, event: str) -> Said:
+    kind = _kind(document, event)
+    if kind in _RESPONSE_ENDS:
+        usage = _usage(_member(document, "response", "usage"))
+        return Said(_RESPONSE_ENDS[kind], kind.removeprefix("response."), usage)
+    content = kind.startswith("response.") and kind.endswith(".delta")
+    return _CONTENTFUL if content else _NOTHING
+
+
+def _weigh_message(document: Document, event: str) -> Said:
+    kind = _kind(document, event)
+    if kind == "message_stop":
+        return _DONE
+    if kind == "content_block_delta":
+        return _CONTENTFUL
+    if kind == "message_start":
+        return Said(usage=_usage(_member(document, "message", "usage")))
+    if kind != "message_delta":
+        return _NOTHING
+    reason = _reason(_member(document, "delta", "stop_reason"))
+    return Said(CONTENT if reason else 0, reason, _usage(document.get("usage")))
+
+
+def _finished(document: Document, flags: int) -> Said:
+    """Chat and completions: the finish reason of a choice and the usage, on top of `flags`."""
+    reason = next(iter(_reasons(document)), None)
+    if reason == "error":  # OpenRouter's finish of a generation that broke off
+        return _FAILED
+    if reason is not None:
+        flags |= CONTENT | FINISH
+    usage = document.get("usage")
+    if usage is None:
+        usage = _member(document, "x_groq", "usage")
+    return Said(flags, reason, _usage(usage))
+
+
+_RESPONSE_ENDS = {
+    "response.completed": CONTENT | FINISH | FINAL,
+    "response.incomplete": CONTENT | FINISH | FINAL,
+    "response.failed": FINISH | FINAL,  # the end, but no content: before the commit, a failure
+}
+
+_SUBSTANCE = ("choices", "data", "output", "content")
+"""The members that hold an answer: chat and completions, embeddings, responses, messages."""
+
+# ---- quick searches, some 0.2 us for an event each
+
+_ERROR_HEAD = re.compile(
+    rb'\s*\{\s*(?:"error"\s*:\s*[^n\s]|"type"\s*:\s*"error"|"object"\s*:\s*"error")'
+)
+_KIND_HEAD = re.compile(rb'\s*\{[^{}]*?"type"\s*:\s*"([^"\\]+)"')
+_ENDED_BY = re.compile(rb'"finish_reason"\s*:\s*"([^"\\]+)"')
+_COUNTS = re.compile(rb'"usage"\s*:\s*\{')
+_CHOICES_END = re.compile(
+    rb'"(?:error"|usage"\s*:\s*\{|finish_reason"\s*:\s*(?:"[^"]|[^n"\s]))'
+).search
+_RESPONSE_END = re.compile(rb"response\.(?:completed|failed|incomplete)").search
+# A delta with a non-empty member other than the role; members before it are texts or null.
+# Nothing here matches a line end inside a string, so no match spans two events.
+_DELTA = re.compile(
+    rb'"delta"\s*:\s*\{(?:\s*"[a-z_]+"\s*:\s*(?:"[^"\\\n]*"|null)\s*,)*?'
+    rb'\s*"(?!role")[a-z_]+"\s*:\s*(?:"[^"\n]|\[\s*[^\]\s]|\{\s*")'
+).search
+_TEXT = re.compile(rb'"text"\s*:\s*"[^"\n]').search
+_RESPONSE_DELTA = re.compile(rb'"type"\s*:\s*"response\.[a-z_.]+\.delta"').search
+_BLOCK_DELTA = re.compile(rb'"type"\s*:\s*"content_block_delta"').search
+
+
+def _telling_response(data: bytes) -> object:
+    return b'"error"' in data or _RESPONSE_END(data)
+
+
+def _telling_message(data: bytes) -> object:
+    return b'"error"' in data or b"message_" in data
+
+
+_COMPLETION = Reading(_CHOICES_END, _TEXT, _weigh_completion)
+
+READINGS = {
+    Surface.CHAT: Reading(_CHOICES_END, _DELTA, _weigh_chat),
+    Surface.COMPLETIONS: _COMPLETION,
+    Surface.EMBEDDINGS: _COMPLETION,  # never a stream; here so that the table is total
+    Surface.RESPONSES: Reading(_telling_response, _RESPONSE_DELTA, _weigh_response),
+    Surface.MESSAGES: Reading(_telling_message, _BLOCK_DELTA, _weigh_message),
+}
+assert set(READINGS) == set(Surface)
+
+# ---- reading what strangers wrote
+
+
+def _document(data: bytes) -> Document | None:
+    """The JSON object in `data`, or None: no JSON, no object, or nested beyond the interpreter."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _objects(value: object) -> Iterator[Document]:
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
+
+
+def _member(document: Document, outer: str, inner: str) -> object:
+    value = document.get(outer)
+    return value.get(inner) if isinstance(value, dict) else None
+
+
+def _kind(document: Document, event: str) -> str:
+    kind = document.get("type")
+    return kind if isinstance(kind, str) else event
+
+
+def _reasons(document: Document) -> Iterator[str]:
+    for choice in _objects(document.get("choices")):
+        reason = _reason(choice.get("finish_reason"))
+        if reason is not None:
+            yield reason
+
+
+def _reason(value: object) -> str | None:
+    """A finish reason as text; null is none, nor is the "" that some send with every chunk."""
+    return str(value)[:MAX_REASON] if value else None
+
+
+def _usage(value: object) -> Usage | None:
+    """Usage in any of the dialects, or None where not one count can be read."""
+    if not isinstance(value, dict):
+        return None
+    details = value.get("prompt_tokens_details", value.get("input_tokens_details"))
+    if not isinstance(details, dict):
+        details = {}
+    usage = Usage(
+        _count(value.get("prompt_tokens", value.get("input_tokens"))),
+        _count(value.get("completion_tokens", value.get("output_tokens"))),
+        _count(details.get("cached_tokens", value.get("cache_read_input_tokens"))),
+    )
+    return None if usage == Usage() else usage
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _sketch(head: bytes, tail: bytes) -> Document:
+    """The few members of a large event that matter, in all the places where they are looked for."""
+    kind = _KIND_HEAD.match(head)
+    reason = _ENDED_BY.search(tail)
+    usage = _tail_usage(tail)
+    return {
+        "type": kind[1].decode("utf-8", "replace") if kind else None,
+        "choices": [{"finish_reason": reason[1].decode("utf-8", "replace") if reason else None}],
+        "usage": usage,
+        "response": {"usage": usage},
+    }
+
+
+def _tail_usage(tail: bytes) -> object:
+    """The value of the last `"usage"` in the tail, or None."""
+    start = tail.rfind(b'"usage"')
+    found = _COUNTS.match(tail, start) if start >= 0 else None
+    if found is None:
+        return None
+    text = tail[found.end() - 1 :].decode("utf-8", "replace")
+    try:
+        return json.JSONDecoder().raw_decode(text)[0]
+    except (ValueError, RecursionError):
+        return None
