@@ -116,7 +116,7 @@ def is_error(document: Document) -> bool:
 
 def is_error_answer(body: bytes) -> bool:
     """Whether a whole JSON answer is an object whose only substance is an error."""
-    if b'"error"' not in body or len(body) > MAX_PARSED:
+    if len(body) > MAX_PARSED or b'"error"' not in body:
         return False  # no error is that large
     document = _document(body)
     if document is None or not is_error(document):
