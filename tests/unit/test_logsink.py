@@ -117,20 +117,20 @@ def test_outside_of_a_loop_a_reader_that_is_stuck_costs_a_bounded_time(
 
 
 def test_outside_of_a_loop_a_slow_reader_is_waited_for(pipe: Pipe) -> None:
-    room = pipe.fill()
-    sink = StreamSink(pipe.writer)
+    line = b"x" * 500_000 + b"\n"  # far more than a pipe holds
     got: list[bytes] = []
 
     def read_all() -> None:
-        os.set_blocking(pipe.reader, True)
-        while sum(map(len, got)) < room + 4:
+        while sum(map(len, got)) < len(line):
             got.append(os.read(pipe.reader, 1 << 20))
 
+    os.set_blocking(pipe.reader, True)
     reader = threading.Thread(target=read_all)
     reader.start()
-    sink.write(b"one\n")
+    sink = StreamSink(pipe.writer)
+    sink.write(line)
     reader.join()
-    assert b"".join(got)[room:] == b"one\n"
+    assert b"".join(got) == line
     sink.close()
 
 
