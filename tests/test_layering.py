@@ -21,7 +21,8 @@ TIERS = {
     "outcomes refusal",
     1: "providers failover http1 pool config config.*",
     2: "net dial stores stores.* turns breakers sdnotify accesslog logsink metrics",
-    3: "reach upstream pump exchange relay sinks httpsink",
+    3: "reach upstream pump outbound engine exchange replies relay sink sinks "
+    "httpsink",
     4: "endpoints server asgi app status",
     5: "daemon cli demo __main__ top",
 }

@@ -4,10 +4,11 @@ When no socket is readable and no thread is at work, waiting is pointless: only 
 progress, so the loop moves its clock to the next one. A provider's 60 s of silence then costs about
 a millisecond, and production timeouts can be tested as they are.
 
-Works only where every peer lives in the same loop: what another process or an uncounted thread does
-takes real time, and the clock would run past it. `run_in_executor` (so `getaddrinfo` and
-`asyncio.to_thread` too) is counted. Three faults end a test with a named error instead of a hang:
-nothing left to wait for, too much real time, and a callback that blocked the loop.
+Works only where every peer lives in the same loop: what another process does takes real time, and
+the clock would run past it. Work given to `run_in_executor` is counted, so `getaddrinfo` and
+`asyncio.to_thread` are too; while a thread of another kind lives, each jump waits a little for it.
+Three faults end a test with a named error instead of a hang: nothing left to wait for, too much
+real time, and a callback that blocked the loop.
 
 Knows nothing of relayd.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
@@ -32,6 +34,9 @@ START = 1_000.0
 GRACE = 0.001
 """Real time (s) given to the kernel before each jump. Loopback delivery happens inside `send`,
 except when the kernel moves it to its own thread; a short wait lets that thread run."""
+
+THREAD_GRACE = 0.02
+"""The same (s) while a thread lives that the loop does not count, e.g. the one of a store."""
 
 REAL_CAP = 20.0
 """Real time (s) that one loop may live."""
@@ -86,6 +91,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
         self.jumps = 0
         self.threads = 0
+        self._older_threads = {*threading.enumerate(), threading.current_thread()}
         self._block_cap = block_cap
         self._ends = time.monotonic() + real_cap
         self._left_at: float | None = None
@@ -143,7 +149,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
             return events
         if self.threads:
             return self._look_until_cap()
-        events = self._jumping.look(GRACE)
+        events = self._jumping.look(self._grace())
         if events:
             return events
         if timeout is None:
@@ -151,6 +157,10 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         self.jumps += 1
         self._virtual += timeout
         return []
+
+    def _grace(self) -> float:
+        strange = [one for one in threading.enumerate() if not one.name.startswith("asyncio_")]
+        return THREAD_GRACE if set(strange) - self._older_threads else GRACE
 
     def _look_until_cap(self) -> Events:
         # A finished thread writes to the loop's own socket pair, so this ends when it is done.

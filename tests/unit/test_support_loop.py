@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 
 import pytest
@@ -66,6 +67,22 @@ async def test_the_clock_moves_again_when_the_thread_is_done() -> None:
     await asyncio.to_thread(int, "1")
     with takes(5):
         await asyncio.sleep(5)
+
+
+@pytest.mark.virtual_time
+async def test_a_thread_that_is_not_counted_is_waited_for_a_little() -> None:
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def work() -> None:
+        time.sleep(0.005)
+        loop.call_soon_threadsafe(done.set_result, "done")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    async with asyncio.timeout(0.25):
+        assert await done == "done"
+    thread.join()
 
 
 @pytest.mark.virtual_time

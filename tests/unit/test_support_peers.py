@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
+from pathlib import Path
 
 import pytest
-import trustme
 
 from tests.support import builders, scripts
+from tests.support.certificates import Authority
 from tests.support.chaos import ChaosProxy, Rules
 from tests.support.client import RawClient, Response, post
 from tests.support.loop import START, elapsed, takes
@@ -139,16 +139,12 @@ async def test_a_script_may_have_the_bare_connection() -> None:
 
 
 @pytest.mark.parametrize("end", ["fin", "cut"])
-async def test_tls_works_on_the_virtual_clock(end: str) -> None:
-    authority = trustme.CA()
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(server)
-    trust = ssl.create_default_context()
-    authority.configure_trust(trust)
+async def test_tls_works_on_the_virtual_clock(end: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
     script = scripts.breaks_off(builders.delta("a"), then=end)
-    async with ScriptedProvider(script, tls=server) as provider:
+    async with ScriptedProvider(script, tls=authority.server()) as provider:
         assert provider.base_url.startswith("https://127.0.0.1:")
-        async with RawClient(provider.address, tls=trust) as client:
+        async with RawClient(provider.address, tls=authority.client()) as client:
             answer = await client.post_json(PATH, builders.chat())
     assert answer.body == builders.delta("a")
     assert answer.ended is Ended.CUT
