@@ -3,6 +3,7 @@
 #   make demo    a failing primary, a working backup and relayd, on loopback
 #   make test    what CI runs: lint, types, tests
 #   make lint    lint and types only
+#   make cover   does each deciding module's own test file cover every branch of it
 #   make bench   side-by-side figures; needs RELAYD_BENCH, a folder with the bench runner
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 KEYS   := setup.cfg pyproject.toml
 EXTRAS := test,redis,uvloop,metrics
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint cover bench clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/relayd demo
@@ -26,6 +27,9 @@ test: lint
 lint: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
+
+cover: $(VENV)/.installed-test
+	$(BIN)/python -m tests.support.cover $(MODULES)
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m tests.bench $(BENCH_ARGS)
