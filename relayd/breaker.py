@@ -51,18 +51,19 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`failures` inside `window` s open; the n-th cooldown is `cooldown * growth ** (n - 1)` s."""
+    """`failures` within `window` s open; the n-th cooldown in a row is `cooldown` s times
+    `cooldown_growth` to the power of n - 1, at most `cooldown_max` s."""
 
     failures: int = 5
     window: float = 30.0
     cooldown: float = 10.0
-    growth: float = 1.0
+    cooldown_growth: float = 1.0
     cooldown_max: float = 300.0
 
     def wait(self, trips: int) -> float:
         """Seconds of the cooldown that follows the `trips`-th trip in a row."""
         try:
-            return min(self.cooldown * self.growth ** (trips - 1), self.cooldown_max)
+            return min(self.cooldown * self.cooldown_growth ** (trips - 1), self.cooldown_max)
         except OverflowError:
             return self.cooldown_max
 
@@ -72,8 +73,8 @@ class Row(NamedTuple):
 
     `since`: when the present closed or open time began. `until`: end of the cooldown, None while
     closed. `trips`: in a row, without a close between. `probe`: when the lease of the running
-    probe ends, None without one. `failures`: times of the latest failures, oldest first, at most
-    `Policy.failures` of them.
+    probe ends, None without one. `failures`: times of the failures inside the window, oldest
+    first, at most `Policy.failures` of them.
     """
 
     generation: int = 0
@@ -131,15 +132,12 @@ def _close(row: Row, policy: Policy, now: float) -> Row:
 
 
 def _fail(row: Row, policy: Policy, now: float) -> Row:
-    failures = (*row.failures, now)[-policy.failures :]
-    if row.until is None and not _too_many(failures, policy, now):
+    recent = (at for at in row.failures if at > now - policy.window)
+    failures = (*recent, now)[-policy.failures :]
+    if row.until is None and len(failures) < policy.failures:
         return row._replace(failures=failures)
     trips = row.trips + 1
     return Row(row.generation + 1, now, now + policy.wait(trips), trips)
-
-
-def _too_many(failures: tuple[float, ...], policy: Policy, now: float) -> bool:
-    return len(failures) == policy.failures and failures[0] > now - policy.window
 
 
 def _release(row: Row, policy: Policy, now: float) -> Row:

@@ -1,9 +1,9 @@
 """The turns of users, as an exchange sees them: reserve before the first attempt, settle after.
 
 A reservation waits for the store at most as long as its `Link` allows; settling never waits. While
-a shared store is away, `on_failure` decides: count here and tell the store afterwards (LOCAL),
-refuse (DENY), or let everybody pass (ALLOW). Knows `quota` and the store; not who the user is, nor
-why an exchange is charged.
+a shared store is away, `store.on_failure` decides: count here and tell the store afterwards
+(LOCAL), refuse (DENY), or let everybody pass (ALLOW). Knows `quota` and the store; not who the user
+is, nor why an exchange is charged.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from enum import Enum
 from uuid import uuid4
 
+from .config import OnFailure
 from .errors import RateLimited, StoreUnavailable
 from .quota import Day, Grant, Tally, Turn, day_of, zone
 from .stores import Settlement, StoreAway
@@ -29,14 +30,6 @@ BATCH = 256
 
 CLOSE_LIMIT = 2.0
 """Seconds that `close` waits for the store to take what is still to be told."""
-
-
-class OnFailure(Enum):
-    """`store.on_failure`: what a reservation does while the store is away."""
-
-    LOCAL = "local"
-    DENY = "deny"
-    ALLOW = "allow"
 
 
 class Place(Enum):

@@ -116,8 +116,8 @@ local verdict, failures = ARGV[3], tonumber(ARGV[4])
 if row[1] ~= tonumber(ARGV[2]) then return answer(0) end
 if verdict == 'failure' then
     table.insert(row, now)
-    while #row - 5 > failures do table.remove(row, 6) end
-    if row[3] ~= 0 or (#row - 5 == failures and row[6] > now - ARGV[5]) then
+    while #row - 5 > failures or row[6] <= now - ARGV[5] do table.remove(row, 6) end
+    if row[3] ~= 0 or #row - 5 == failures then
         local trips = row[4] + 1
         local wait = math.min(ARGV[6] * ARGV[7] ^ (trips - 1), tonumber(ARGV[8]))
         row = {row[1] + 1, now, now + math.floor(wait), trips, 0}
@@ -198,8 +198,9 @@ class RedisStore:
     async def judge(
         self, name: str, generation: int, verdict: Verdict, policy: Policy, now: float
     ) -> Row:
-        spans = (_ms(policy.window), _ms(policy.cooldown), policy.growth, _ms(policy.cooldown_max))
-        args = (name, generation, verdict.value, policy.failures, *spans)
+        opens = (policy.failures, _ms(policy.window))
+        cools = (_ms(policy.cooldown), policy.cooldown_growth, _ms(policy.cooldown_max))
+        args = (name, generation, verdict.value, *opens, *cools)
         answer = await self._run(JUDGE, (self._prefix + "breakers",), args)
         return _row(answer[2], answer[1], now)
 

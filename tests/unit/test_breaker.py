@@ -6,7 +6,7 @@ import pytest
 
 from relayd.breaker import Policy, Row, State, Verdict, entered, judge, probe, probing, state
 
-POLICY = Policy(failures=3, window=30.0, cooldown=10.0, growth=2.0, cooldown_max=35.0)
+POLICY = Policy(failures=3, window=30.0, cooldown=10.0, cooldown_growth=2.0, cooldown_max=35.0)
 CLOSING = [Verdict.SUCCESS, Verdict.ANSWERED]
 
 
@@ -38,8 +38,12 @@ def test_failures_that_leave_the_window_do_not_count() -> None:
     assert state(failed(0, 1, 30, 30.5), 30.5) is State.OPEN
 
 
+def test_a_failure_as_old_as_the_window_is_outside() -> None:
+    assert failed(0, 30).failures == (30,)
+
+
 def test_no_more_failures_are_remembered_than_can_matter() -> None:
-    assert failed(0, 40, 80, 120, 160).failures == (80, 120, 160)
+    assert failed(0, 40, 80, 120, 160).failures == (160,)
 
 
 def test_a_success_does_not_excuse_the_failures_before() -> None:
@@ -130,7 +134,7 @@ def test_the_cooldown_grows_up_to_its_limit_and_starts_anew_after_a_close() -> N
 
 
 def test_a_growth_beyond_all_numbers_is_the_limit() -> None:
-    assert Policy(growth=10.0).wait(10_000) == 300.0
+    assert Policy(cooldown_growth=10.0).wait(10_000) == 300.0
 
 
 def test_the_time_of_the_present_state_is_known() -> None:
