@@ -13,11 +13,11 @@ by a Content-Type:
 | anything else, nothing at all | fails | fails |
 
 With `whole` (a route that commits on the whole answer) an event stream is judged at its end, too,
-and must have a terminal marker. An error event before any content, and an end with neither content nor
-finish, always fail; in what is held whole an error event anywhere does.
+and must have a terminal marker. An error event before any content, and an end with neither content
+nor finish, always fail; in what is held whole an error event anywhere does.
 
-Does not know connections, statuses, clocks, or how much may be held of a whole answer: that limit is
-the caller's.
+Does not know connections, statuses, clocks, or how much may be held of a whole answer: that limit
+is the caller's.
 """
 
 from __future__ import annotations
