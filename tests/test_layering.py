@@ -21,9 +21,9 @@ TIERS = {
     "outcomes refusal",
     1: "providers failover http1 pool config config.*",
     2: "net dial stores stores.* turns breakers sdnotify accesslog logsink metrics",
-    3: "reach upstream pump outbound engine exchange replies relay sink sinks "
+    3: "reach upstream pump outbound admission engine exchange replies relay sink sinks "
     "httpsink",
-    4: "endpoints server asgi app status",
+    4: "endpoints session server asgi app status",
     5: "daemon cli demo __main__ top",
 }
 """Facts, decisions, parts that do I/O, work, service, process. Imports go down or stay level."""
