@@ -84,23 +84,18 @@ def pool(
         "key_file": sources.from_file,
         "key_credential": sources.from_credential,
     }
-    found: list[Secret] = []
+    found: dict[str, Secret] = {}
     for kind in used:
         for name in places[kind]:
             try:
-                found.append(fetch[kind](name))
+                key = fetch[kind](name)
             except Wrong as wrong:
                 notes.add(f"{path}.{kind}", str(wrong))
-    _each_once(found, f"{path}.{''.join(used[:1])}", notes)
-    return tuple(found)
-
-
-def _each_once(keys: list[Secret], path: str, notes: Notes) -> None:
-    labels: dict[str, str] = {}
-    for key in keys:
-        if key.value in labels:
-            notes.add(path, f"{labels[key.value]} and {key.label} hold the same key; remove one")
-        labels.setdefault(key.value, key.label)
+                continue
+            first = found.setdefault(key.value, key)
+            if first is not key:  # asking it twice would tell nothing new
+                notes.warn(f"{path}.{kind}", f"{first.label} and {key.label} hold the same key")
+    return tuple(found.values())
 
 
 def _secret(value: str, label: str, what: str) -> Secret:

@@ -53,7 +53,7 @@ def load(
     except UnicodeDecodeError as error:
         text = f"expected UTF-8, got something else at byte {error.start}"
         raise ConfigError([Problem(path, "", text)]) from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
         text = f"not TOML: {str(error)[:1].lower()}{str(error)[1:]}"
         raise ConfigError([Problem(path, "", text)]) from error
     except RecursionError as error:
@@ -139,7 +139,7 @@ def _providers(
 ) -> dict[str, Provider | None]:
     """The providers by name, in file order; None for one that cannot be used."""
     tables = read_all(ProviderTable, table.get("provider", []), "provider", notes)
-    if not tables and not notes.has("provider"):
+    if table.get("provider", []) == [] and not notes.has("provider"):
         notes.add("provider", "missing; at least one [[provider]] is needed")
     resolve.unique_names("provider", [each.name for _, each in tables], notes)
     found: dict[str, Provider | None] = {}

@@ -148,14 +148,18 @@ def read(kind: type[D], table: object, path: str, notes: Notes) -> D:
 
 
 def read_all(kind: type[D], tables: object, section: str, notes: Notes) -> list[tuple[str, D]]:
-    """Every `[[section]]` as (key path, dataclass), in file order."""
+    """Every `[[section]]` as (key path, dataclass), in file order; what is no table is left out."""
     if not isinstance(tables, list):
         notes.add(section, f"expected [[{section}]], got {describe(tables)}")
         return []
-    paths = [place(section, number, table) for number, table in enumerate(tables, start=1)]
-    return [
-        (path, read(kind, table, path, notes)) for path, table in zip(paths, tables, strict=True)
-    ]
+    found: list[tuple[str, D]] = []
+    for number, table in enumerate(tables, start=1):
+        path = place(section, number, table)
+        if isinstance(table, Mapping):
+            found.append((path, read(kind, table, path, notes)))
+        else:
+            notes.add(path, f"expected a table, got {describe(table)}")
+    return found
 
 
 def place(section: str, number: int, table: object) -> str:

@@ -33,7 +33,7 @@ VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 """Upper case only: a key pasted in place of its variable's name must not be taken for one."""
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 """RFC 9110 5.6.2."""
-FIELD_VALUE = re.compile(r"[!-~](?:[ -~\t]*[!-~])?")
+FIELD_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 TEXT = re.compile(r"[^\x00-\x1f\x7f]+")
 
 HINTS = ("fast", "capable", "cheap")

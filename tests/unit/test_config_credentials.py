@@ -1,0 +1,108 @@
+"""Keys: where they are found, what refuses them, and that no message shows one."""
+
+from __future__ import annotations
+
+import pytest
+
+from relayd.config import ConfigError
+from relayd.config.credentials import MAX_KEY, reason
+from tests.support.configuration import ONE, config, files, problems
+
+READ = files(
+    good=b" k-file\r\n",
+    blank=b" \n",
+    binary=b"\xffS3CR3T",
+    two=b"S3CR3T\nS3CR3T",
+    **{"creds/groq": b"k-cred\n"},
+)
+ENV = {"A": "k-a", "B": "\tk-b\n", "CREDENTIALS_DIRECTORY": "/creds"}
+
+
+@pytest.mark.parametrize(
+    ("line", "keys"),
+    [
+        ("", []),
+        ("key_env = 'A'", [("k-a", "A")]),
+        ("key_env = ['B', 'A']", [("k-b", "B"), ("k-a", "A")]),
+        ("key_file = '/good'", [("k-file", "/good")]),
+        ("key_credential = ['groq']", [("k-cred", "groq")]),
+    ],
+)
+def test_keys_come_from_variables_files_and_credentials(
+    line: str, keys: list[tuple[str, str]]
+) -> None:
+    (provider,) = config(ONE + line, READ, **ENV).providers
+    assert [(key.value, key.label) for key in provider.keys] == keys
+
+
+def test_one_key_in_two_places_is_used_once() -> None:
+    (provider,) = config(ONE + "key_env = ['A', 'C']", A="k", C=" k").providers
+    assert [key.label for key in provider.keys] == ["A"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("key_env = 'NONE'", "key_env: the variable NONE is not set"),
+        ("key_env = 'EMPTY'", "key_env: the variable EMPTY is empty"),
+        ("key_env = 'BLANK'", "key_env: the variable BLANK is empty"),
+        (
+            "key_env = 'INNER'",
+            "key_env: the variable INNER holds a blank, a control or",
+        ),
+        ("key_env = 'NBSP'", "key_env: the variable NBSP holds a blank, a control or"),
+        ("key_env = 'LONG'", "key_env: the variable LONG holds more than 4096 characters"),
+        ("key_env = 's3cr3t-S3CR3T'", "key_env: expected the name of an environment variable"),
+        ("key_env = []", "key_env: expected at least one entry"),
+        (
+            "key_file = '/none'",
+            "key_file: the file /none cannot be read: no such file or",
+        ),
+        ("key_file = '/blank'", "key_file: the file /blank is empty"),
+        ("key_file = '/binary'", "key_file: the file /binary holds no text"),
+        ("key_file = '/two'", "key_file: the file /two holds a blank, a control or"),
+        ("key_credential = 'none'", "key_credential: the credential none cannot be read"),
+        ("key_credential = '../good'", "key_credential: expected the name of a credential"),
+        ("key_env = 'A'\nkey_file = '/good'", "key_file: expected one place for keys, got key_env"),
+    ],
+)
+def test_an_unusable_key_is_refused_by_its_place(line: str, words: str) -> None:
+    bad = {"EMPTY": "", "BLANK": " \n", "INNER": "S3CR3T\nS3CR3T", "NBSP": "S3CR3T\u00a0S3CR3T"}
+    (told,) = problems(ONE + line, READ, **ENV, **bad, LONG="S3CR3T" + "x" * MAX_KEY)
+    assert told.startswith(f"config.toml: provider[one].{words}")
+    assert "s3cr3t" not in told.lower()
+
+
+def test_each_bad_key_of_a_pool_is_named() -> None:
+    told = problems(ONE + "key_env = ['X', 'A', 'Y']", A="k")
+    assert [line.rpartition(": ")[2] for line in told] == [
+        "the variable X is not set",
+        "the variable Y is not set",
+    ]
+
+
+def test_a_credential_needs_systemd() -> None:
+    (told,) = problems(ONE + "key_credential = 'groq'", READ)
+    assert told.endswith(
+        "the credential groq needs CREDENTIALS_DIRECTORY: start relayd by systemd with "
+        "LoadCredential="
+    )
+
+
+def test_a_certificate_file_has_to_hold_one() -> None:
+    (told,) = problems(ONE + "ca_file = '/good'", READ)
+    assert told.endswith("provider[one].ca_file: /good holds no certificate in PEM form")
+
+
+def test_no_key_is_in_a_configuration_as_text_or_in_an_error() -> None:
+    found = config(ONE + "key_env = 'A'", A="S3CR3T")
+    assert "S3CR3T" not in repr(found)
+    assert found.secrets == {"S3CR3T"}
+    with pytest.raises(ConfigError) as caught:
+        config(ONE + "key_env = 'A'\nzzz = 1", A="S3CR3T")
+    assert "S3CR3T" not in repr(caught.value)
+
+
+def test_an_error_of_the_system_without_words_is_named_by_its_class() -> None:
+    assert reason(OSError(2, "No Such File")) == "no such file"
+    assert reason(PermissionError()) == "permissionerror"
