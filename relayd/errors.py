@@ -29,7 +29,7 @@
         └── Overloaded             503 overloaded, close
 
 The classes follow the error table of the README in its order. A message here is for the client: it
-never holds a key, a URL or a provider's own words (`ProviderRefused` has been trimmed by its maker).
+never holds a key, a URL or a provider's own words (`ProviderRefused` was trimmed by its maker).
 Does not know sockets, HTTP framing or which provider failed.
 """
 
@@ -312,7 +312,7 @@ ANTHROPIC_TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-"""Anthropic's error types by status; another 4xx is `invalid_request_error`, the rest `api_error`."""
+"""Anthropic's error types by status; else `invalid_request_error` (4xx) or `api_error`."""
 
 
 def body(error: RelayError, surface: Surface | None) -> bytes:

@@ -322,7 +322,7 @@ class Clock:
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Wake) -> None:
         self.loop = loop
         self.wake = wake
-        self.alarm = Alarm(loop, self._rang)
+        self.alarm = Alarm(loop, self.rang)
         self.deadline = float("inf")
         self.name = ""
         self.expired: str | None = None
@@ -342,7 +342,8 @@ class Clock:
         self.expired = None
         self.alarm.clear()
 
-    def _rang(self) -> None:
+    def rang(self) -> None:
+        """The alarm's action: the deadline, or what is named."""
         if self.loop.time() + 1e-4 >= self.deadline:
             self.wake.interrupt(Why.DEADLINE)
             return

@@ -20,7 +20,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Attempt:
-    """One request to one provider. `outcome` is a value of `failover.Outcome`."""
+    """One request to one provider. `outcome` is a value of `outcomes.Outcome`."""
 
     provider: str
     upstream_model: str | None
@@ -35,9 +35,9 @@ class Attempt:
 class Record:
     """One client request, from its head to its end.
 
-    `surface` is None where nothing is relayed (health, models, errors before routing). `commit` says
-    what let the head out: `head`, `content`, `answer`, `limit` (the peek was full) or None.
-    `ended_by` is client, provider or relayd; `end_reason` a value of `failover.End`.
+    `surface` is None where nothing is relayed (health, models, errors before routing). `commit`
+    says what let the head out: `head`, `content`, `answer`, `limit` (the peek was full) or None.
+    `ended_by` is client, provider or relayd; `end_reason` a value of `outcomes.End`.
     `turn`: charged, refunded, free (a continuation, or nothing to count) or none (refused before).
     """
 

@@ -79,7 +79,7 @@ def refused(
 
 
 def retry_after(fields: Fields, wall: float) -> float | None:
-    """Seconds that `retry-after-ms` or `Retry-After` (seconds or a date) asks for; None without one.
+    """Seconds that `retry-after-ms` or `Retry-After` (number or date) asks for, or None.
 
     `wall` is the present time in seconds since the epoch. An unreadable value counts as none.
     """

@@ -8,6 +8,7 @@ quota, or how an answer reaches the client.
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Callable, Collection
@@ -15,14 +16,15 @@ from dataclasses import dataclass
 
 from . import refusal
 from .config import Candidate
-from .dial import connect, race, tls_context
+from .dial import race
 from .failover import AttemptFailed
 from .framing import BadChunk, Body
 from .http1 import BadResponse, ResponseHead, response_body, take_response
 from .net import Clock, Conn
 from .outcomes import Outcome, classify
 from .peek import Peek, Verdict, Why
-from .pool import Origin, Pool
+from .pool import Origin
+from .reach import Reach, release
 from .sse import CONTENT, Watcher
 from .surfaces import Surface
 
@@ -34,6 +36,9 @@ ERROR_BODY_WAIT = 5.0
 
 ONE_WRITE = 65536
 """Bytes of a request up to which head and body are joined: one system call instead of two."""
+
+LINGER = 2.0
+"""Seconds granted to a provider that keeps the connection open after its last event."""
 
 EXPIRED = {
     "connect": Outcome.CONNECT_TIMEOUT,
@@ -72,9 +77,11 @@ class Answer:
     `held` is the payload that came so far; `whole` says that it is all of it. Otherwise `body`
     decodes what `conn` still brings, and `watcher` (fed with `held`) watches it; None if the
     payload is no event stream. `commit` is the record's word; `content_at` the loop time of the
-    first content, if there was one; `first_due` its clock when the peek was full too early.
+    first content, if there was one; `first_due` its clock when the peek was full too early; `idle`
+    what bounds the gaps from here on, in seconds.
     """
 
+    origin: Origin
     head: ResponseHead
     conn: Conn
     body: Body
@@ -84,39 +91,7 @@ class Answer:
     commit: str
     content_at: float | None
     first_due: float | None
-
-
-class Reach:
-    """The way to the providers: pooled connections and TLS contexts, shared by all exchanges."""
-
-    def __init__(self, pool: Pool[Conn]) -> None:
-        self.pool = pool
-        self._contexts: dict[str, ssl.SSLContext] = {}
-
-    def borrow(self, origin: Origin, now: float) -> Conn | None:
-        """An idle connection, no longer watched by the pool."""
-        conn = self.pool.take(origin, now)
-        if conn is not None:
-            conn.silence()
-        return conn
-
-    async def dial(self, origin: Origin, clock: Clock) -> Conn:
-        """A new connection; raises what `dial.connect` raises."""
-        tls = self.context(origin.ca) if origin.scheme == "https" else None
-        return await connect(origin.host, origin.port, tls, origin.tls_name, clock.loop)
-
-    def give_back(self, origin: Origin, conn: Conn, now: float) -> None:
-        """Keep a connection whose answer ended cleanly; bytes or a FIN while idle drop it."""
-        conn.silence()
-        if self.pool.give(origin, conn, now):
-            conn.on_end = lambda: self.pool.drop(origin, conn)
-            conn.sink = lambda _: self.pool.drop(origin, conn)
-
-    def context(self, ca_file: str) -> ssl.SSLContext:
-        """One context per CA file, made at its first use (reading the system's takes 20 ms)."""
-        if ca_file not in self._contexts:
-            self._contexts[ca_file] = tls_context(ca_file)
-        return self._contexts[ca_file]
+    idle: float
 
 
 async def attempt(job: Job, reach: Reach, clock: Clock, wall: float) -> Answer:
@@ -138,16 +113,6 @@ async def attempt(job: Job, reach: Reach, clock: Clock, wall: float) -> Answer:
         raise AttemptFailed(Outcome.CLOSED, detail="closed without an answer") from exc
 
 
-def release(
-    reach: Reach, origin: Origin, conn: Conn, head: ResponseHead, body: Body, now: float
-) -> None:
-    """Keep the connection for the next exchange if its answer ended as announced, else close it."""
-    if head.reusable and body.done and not body.rest and not conn.buffer and not conn.ended:
-        reach.give_back(origin, conn, now)
-    else:
-        conn.abort()
-
-
 class _Stale(Exception):
     """The connection ended before its first byte."""
 
@@ -164,7 +129,12 @@ async def _dial(job: Job, reach: Reach, clock: Clock) -> Conn:
     except ssl.SSLError as exc:
         raise AttemptFailed(Outcome.TLS, detail=str(exc.reason)) from exc
     except OSError as exc:
-        raise AttemptFailed(Outcome.CONNECT, detail=exc.strerror or type(exc).__name__) from exc
+        raise AttemptFailed(Outcome.CONNECT, detail=_words(exc)) from exc
+
+
+def _words(exc: OSError) -> str:
+    # Not `strerror`: asyncio puts the address into it.
+    return os.strerror(exc.errno) if exc.errno else type(exc).__name__
 
 
 def _look(clock: Clock) -> None:
@@ -251,7 +221,7 @@ class _Call:
     async def _failure(self, head: ResponseHead) -> AttemptFailed:
         """The failure a status of 300 and up means; the connection is kept if its body is in."""
         wait = ERROR_BODY_WAIT if 400 <= head.status < 500 else 0.0
-        text = await self._error_body(wait)
+        text = await self._error_body(head, wait)
         job = self.job
         error = refusal.read(text)
         outcome = classify(head.status, error.code, error.type)
@@ -268,7 +238,7 @@ class _Call:
             error=told,
         )
 
-    async def _error_body(self, wait: float) -> bytes:
+    async def _error_body(self, head: ResponseHead, wait: float) -> bytes:
         """As much of an error answer as comes in `wait` seconds; the status stands without it."""
         self.clock.arm("first_content", self.clock.now() + wait)
         text = bytearray()
@@ -309,18 +279,28 @@ class _Call:
     async def _judge(self, head: ResponseHead) -> Answer:
         """Read until the answer commits, is whole, or turns out to be none."""
         job = self.job
-        peek = Peek(job.surface, job.streaming)
+        peek = Peek(job.surface, streaming=job.streaming, whole=job.hold)
         verdict = Verdict.MORE
         while True:
             verdict = self._take(peek, verdict)
             if verdict is Verdict.FAIL:
                 raise self._no_answer(peek, head)
-            if self.body.done and (job.hold or verdict is Verdict.WHOLE):
+            if self.body.done and (job.hold or peek.watcher is None):
+                return self._whole(peek, head)
+            if verdict is Verdict.COMMIT and job.hold:
+                await self._linger(peek)
                 return self._whole(peek, head)
             if verdict in (Verdict.COMMIT, Verdict.LIMIT) and not job.hold:
                 return self._commit(peek, head, verdict)
             self._bound(peek, verdict)
             await self._more()
+
+    async def _linger(self, peek: Peek) -> None:
+        """After the final marker: take the end of the body, if the provider sends one soon."""
+        self.clock.arm("linger", self.clock.now() + LINGER)
+        while not self.body.done and not self.conn.ended and self.clock.expired is None:
+            await self.clock.wake.wait()
+            self._take(peek, Verdict.COMMIT)
 
     def _take(self, peek: Peek, verdict: Verdict) -> Verdict:
         """Show the peek what came, the end of the body included."""
@@ -362,7 +342,9 @@ class _Call:
         error = peek.reason in (Why.ERROR_EVENT, Why.ERROR_OBJECT)
         outcome = Outcome.ERROR_ANSWER if error else Outcome.NO_ANSWER
         self._release(head)
-        return AttemptFailed(outcome, status=head.status, detail=peek.reason.value)
+        return AttemptFailed(
+            outcome, status=head.status, detail=peek.reason.value if peek.reason else ""
+        )
 
     def _whole(self, peek: Peek, head: ResponseHead) -> Answer:
         word = "answer" if self.job.hold else "content"
@@ -381,4 +363,16 @@ class _Call:
     ) -> Answer:
         now = None if word == "head" else self.clock.now()
         self.clock.disarm()
-        return Answer(head, self.conn, self.body, held, whole, watcher, word, now, None)
+        return Answer(
+            origin=self.job.origin,
+            head=head,
+            conn=self.conn,
+            body=self.body,
+            held=held,
+            whole=whole,
+            watcher=watcher,
+            commit=word,
+            content_at=now,
+            first_due=None,
+            idle=self.job.candidate.idle,
+        )

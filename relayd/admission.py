@@ -1,0 +1,127 @@
+"""Who asks, and for what: from a request head and body to an `Ask`.
+
+Shared by everything that brings requests: the HTTP server, the ASGI application, an embedder. Does
+not know sockets; what it refuses it raises as `errors.RelayError`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+
+from . import errors
+from .config import Client, Config, Route
+from .headers import crossing
+from .jsonbody import BodyFault, Facts, read
+from .outbound import Ask, wants_stream
+from .record import Record
+from .surfaces import Surface
+
+Fields = list[tuple[bytes, bytes]]
+
+ANONYMOUS = "anonymous"
+
+MAX_USER = 128
+"""Characters of a user id that are kept as they are; a longer one is known by its hash."""
+
+
+def identify(config: Config, fields: Fields, surface: Surface | None) -> Client | None:
+    """The client whose key came with the request; None where no client is configured.
+
+    Raises `InvalidKey`. Every configured digest is compared, in constant time.
+    """
+    if not config.clients:
+        return None
+    digest = hashlib.sha256(_key(fields, surface)).digest()
+    found = None
+    for client in config.clients:
+        if hmac.compare_digest(client.digest, digest):
+            found = client
+    if found is None:
+        raise errors.InvalidKey()
+    return found
+
+
+def _key(fields: Fields, surface: Surface | None) -> bytes:
+    bearers = [value for name, value in fields if name == b"authorization"]
+    if surface is Surface.MESSAGES:
+        keys = [value for name, value in fields if name == b"x-api-key"]
+        if len(keys) == 1 and keys[0]:
+            return keys[0]
+    if len(bearers) != 1 or bearers[0][:7].lower() != b"bearer ":
+        raise errors.InvalidKey()
+    return bearers[0][7:].strip(b" \t")
+
+
+def user_id(value: bytes | None) -> str | None:
+    """The user named by a trusted peer's header; None without one."""
+    if not value:
+        return None
+    text = value.decode("utf-8", "backslashreplace")
+    return text if len(text) <= MAX_USER else "sha256:" + hashlib.sha256(value).hexdigest()
+
+
+def routed(config: Config, client: Client | None, model: str | None) -> Route:
+    """The route of a request; raises `ModelNotFound`."""
+    route = config.route_for(model)
+    if route is None or (client and client.routes is not None and route.name not in client.routes):
+        raise errors.ModelNotFound(param="model")
+    return route
+
+
+def facts_of(body: bytes, surface: Surface) -> Facts:
+    """The facts of a body; raises `BadRequest`."""
+    try:
+        return read(body, surface)
+    except BodyFault as fault:
+        raise errors.BadRequest(fault.message, param=fault.param) from fault
+
+
+def ask_for(
+    config: Config,
+    surface: Surface,
+    body: bytes,
+    fields: Fields,
+    client: Client | None,
+    user: str | None,
+    record: Record,
+    began: float,
+) -> Ask:
+    """A request, judged; fills the record with what is known now. Raises `RequestFault`s."""
+    facts = facts_of(body, surface)
+    route = routed(config, client, facts.model)
+    if not any(surface in candidate.provider.surfaces for candidate in route.candidates):
+        raise errors.ModelNotFound(
+            f"no provider of this model serves {surface.value}", param="model"
+        )
+    streaming = wants_stream(surface, facts, config.routing.stream)
+    record.surface, record.route = surface.value, route.name
+    record.model, record.stream = facts.model, streaming
+    cap = config.quota.daily_turns
+    if client is not None and client.daily_turns is not None:
+        cap = client.daily_turns
+    return Ask(
+        surface=surface,
+        body=body,
+        facts=facts,
+        route=route,
+        user=account(client, user),
+        cap=cap,
+        request_id=record.id,
+        crossing=crossing(fields, surface),
+        began=began,
+        wall=record.began,
+        streaming=streaming,
+    )
+
+
+def account(client: Client | None, user: str | None) -> str:
+    """The name under which turns are counted."""
+    if client is None:
+        return user or ANONYMOUS
+    return client.name if user is None else f"{client.name}/{user}"
+
+
+Deriver = Callable[[Fields], str | None]
+"""An embedder's own way to the user id, from the request's fields (lower-case names)."""

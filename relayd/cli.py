@@ -1,0 +1,145 @@
+"""Command line: what was asked for, from which configuration, and the exit code.
+
+Errors are one line on stderr that names the file, the key path and the remedy. Does not know how a
+command does its work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import __version__
+from .config import Config, ConfigError, from_environment, load
+
+EX_OK = 0
+EX_FAILED = 1
+EX_CONFIG = 78
+
+DEFAULT_FILE = "/etc/relayd/config.toml"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    args = parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        return EX_CONFIG
+    except KeyboardInterrupt:
+        return EX_FAILED
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command with its options."""
+    top = argparse.ArgumentParser(
+        prog="relayd",
+        description="An OpenAI-compatible gateway that replaces a failing provider before the "
+        "first byte.",
+    )
+    top.add_argument("--version", action="version", version=f"relayd {__version__}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="run the daemon")
+    configured(serve)
+    serve.add_argument(
+        "--listen", action="append", default=[], metavar="ADDR", help="instead of server.listen"
+    )
+    serve.set_defaults(run=_serve)
+
+    check = commands.add_parser("check", help="validate the configuration, every problem at once")
+    configured(check)
+    check.add_argument("--online", action="store_true", help="also ask each provider with its key")
+    check.set_defaults(run=_check)
+
+    send = commands.add_parser("send", help="send one request through the chain, without a server")
+    configured(send)
+    send.add_argument("request", metavar="REQUEST.json", help="the body; - reads stdin")
+    send.add_argument("--surface", default="chat", help="chat, completions, embeddings, ...")
+    send.add_argument("--user", help="the user's id")
+    send.add_argument("--trace", metavar="FILE", help="the route trace here instead of on stderr")
+    send.set_defaults(run=_send)
+
+    demo = commands.add_parser("demo", help="a failing primary, a backup and relayd on loopback")
+    demo.set_defaults(run=_demo)
+
+    health = commands.add_parser("healthcheck", help="ask the running daemon; exit 0 or 1")
+    configured(health)
+    health.add_argument("--url", help="instead of a configuration, e.g. http://127.0.0.1:8080")
+    health.set_defaults(run=_healthcheck)
+    return top
+
+
+def configured(command: argparse.ArgumentParser) -> None:
+    """The options that say where the configuration is."""
+    source = command.add_mutually_exclusive_group()
+    source.add_argument("-c", "--config", metavar="FILE", help=f"default: {DEFAULT_FILE}")
+    source.add_argument("--env", action="store_true", help="build it from the environment")
+
+
+def read_config(args: argparse.Namespace) -> Config:
+    """The configuration that the options name; raises `ConfigError`."""
+    listen = getattr(args, "listen", [])
+    if args.env:
+        return from_environment(os.environ, read_file, listen)
+    return load(config_path(args.config), os.environ, read_file, listen)
+
+
+def config_path(given: str | None) -> str:
+    """`-c`, `$RELAYD_CONFIG`, systemd's `$CONFIGURATION_DIRECTORY`, the default: in this order."""
+    if given:
+        return given
+    if os.environ.get("RELAYD_CONFIG"):
+        return os.environ["RELAYD_CONFIG"]
+    for folder in os.environ.get("CONFIGURATION_DIRECTORY", "").split(":"):
+        if folder and Path(folder, "config.toml").exists():
+            return str(Path(folder, "config.toml"))
+    return DEFAULT_FILE
+
+
+def read_file(path: str) -> bytes:
+    """A file's bytes; raises OSError."""
+    return Path(path).read_bytes()
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from .daemon import serve
+
+    config = read_config(args)
+    return serve(config, None if args.env else lambda: read_config(args))
+
+
+def _check(args: argparse.Namespace) -> int:
+    config = read_config(args)
+    for warning in config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if args.online:
+        from .online import check_online
+
+        return check_online(config)
+    print(f"{config.source}: ok, {len(config.providers)} providers, {len(config.routes)} routes")
+    return EX_OK
+
+
+def _send(args: argparse.Namespace) -> int:
+    from .send import send
+
+    return send(read_config(args), args.request, args.surface, args.user, args.trace)
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from .demo import demo
+
+    return demo()
+
+
+def _healthcheck(args: argparse.Namespace) -> int:
+    from .healthcheck import healthcheck
+
+    return healthcheck(args.url, None if args.url else read_config(args))

@@ -1,0 +1,185 @@
+"""The table: method and path to what is served, and how each is served.
+
+Method, path, key, length and codings are judged on the head alone, before a `100 Continue` and
+before a body is read. Does not know sockets, chains of providers or how an answer is framed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from . import errors
+from .admission import ask_for, identify, user_id
+from .config import Client, Config
+from .engine import Engine
+from .exchange import Exchange
+from .http1 import Request
+from .replies import JSON, TEXT, refuse, reply
+from .session import Visit
+from .surfaces import PATHS, Surface
+
+SURFACES = {"/v1" + path: surface for surface, path in PATHS.items()}
+
+MODELS = "/v1/models"
+
+QUIET = frozenset({"/healthz", "/readyz", "/health"})
+"""Probes: their successes are not worth a log line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What answers at a path: `methods` besides HEAD where GET works."""
+
+    method: str
+    serve: Callable[[Endpoints, Visit, Client | None], Awaitable[None]]
+    surface: Surface | None = None
+
+    @property
+    def allow(self) -> str:
+        """The value of `Allow`."""
+        return "GET, HEAD" if self.method == "GET" else self.method
+
+
+class Endpoints:
+    """Everything that is served to clients, on one engine."""
+
+    def __init__(self, engine: Engine, draining: Callable[[], bool]) -> None:
+        self._engine = engine
+        self._draining = draining
+
+    async def serve(self, visit: Visit) -> None:
+        """Answer one request, whatever it is."""
+        try:
+            await self._serve(visit)
+        except errors.RelayError as error:
+            surface = SURFACES.get(visit.request.path)
+            visit.sink.keep_alive = visit.sink.keep_alive and not (error.close or visit.body_waits)
+            refuse(visit.sink, error, surface, visit.record)
+            self._note(visit)
+        else:
+            if visit.record.surface is None and visit.request.path not in QUIET:
+                self._note(visit)
+
+    async def _serve(self, visit: Visit) -> None:
+        request, config = visit.request, self._engine.setup.config
+        endpoint = match(request.path)
+        judge_body(request, config.server.max_request_bytes)
+        client = None
+        if request.path.startswith("/v1/"):
+            client = identify(config, request.fields, endpoint.surface if endpoint else None)
+            visit.record.client = client.name if client else None
+        if endpoint is None:
+            raise errors.NotFound()
+        if request.method != endpoint.method and not (
+            request.method == "HEAD" and endpoint.method == "GET"
+        ):
+            raise errors.MethodNotAllowed(endpoint.allow)
+        if visit.body_waits and endpoint.surface is None:
+            visit.sink.keep_alive = False  # nobody reads it
+        await endpoint.serve(self, visit, client)
+
+    def _note(self, visit: Visit) -> None:
+        record = visit.record
+        record.end_reason = record.end_reason or ("complete" if record.status < 400 else "refused")
+        record.duration = visit.session.clock.now() - visit.began
+        self._engine.journal.exchange(record)
+
+    # What is served.
+
+    async def relay(self, visit: Visit, client: Client | None) -> None:
+        """One of the relayed surfaces."""
+        engine, setup, record = self._engine, self._engine.setup, visit.record
+        config, request = setup.config, visit.request
+        surface = SURFACES[request.path]
+        if engine.running >= config.server.max_exchanges:
+            raise errors.Overloaded()
+        body = await visit.body()
+        record.bytes_in = len(body)
+        named = request.field(config.server.user_header.lower().encode("ascii"))
+        user = user_id(named) if visit.peer.trusted else None
+        ask = ask_for(config, surface, body, request.fields, client, user, record, visit.began)
+        record.user = user or ask.user
+        visit.session.watch()
+        await Exchange(engine, setup, ask, visit.sink, visit.session.clock, record).run()
+
+    async def models(self, visit: Visit, client: Client | None) -> None:
+        """The list of route names, or one of them."""
+        config = self._engine.setup.config
+        known = model_names(config, client)
+        name = visit.request.path[len(MODELS) + 1 :]
+        if not name:
+            listed = [model(known_name) for known_name in known]
+            reply(visit.sink, JSON, _json({"object": "list", "data": listed}), visit.record)
+        elif name in known:
+            reply(visit.sink, JSON, _json(model(name)), visit.record)
+        else:
+            raise errors.ModelNotFound(param="model")
+
+    async def healthz(self, visit: Visit, client: Client | None) -> None:
+        """The event loop turns."""
+        reply(visit.sink, TEXT, b"ok\n", visit.record)
+
+    async def readyz(self, visit: Visit, client: Client | None) -> None:
+        """New requests are welcome."""
+        if self._draining():
+            reply(visit.sink, TEXT, b"draining\n", visit.record, 503)
+        else:
+            reply(visit.sink, TEXT, b"ready\n", visit.record)
+
+    async def health(self, visit: Visit, client: Client | None) -> None:
+        """Providers and the store, for people and programs."""
+        now = visit.session.clock.now()
+        reply(visit.sink, JSON, _json(health(self._engine, now, self._draining())), visit.record)
+
+
+TABLE = {
+    **{path: Endpoint("POST", Endpoints.relay, surface) for path, surface in SURFACES.items()},
+    MODELS: Endpoint("GET", Endpoints.models),
+    "/healthz": Endpoint("GET", Endpoints.healthz),
+    "/readyz": Endpoint("GET", Endpoints.readyz),
+    "/health": Endpoint("GET", Endpoints.health),
+}
+
+
+def match(path: str) -> Endpoint | None:
+    """The endpoint at a path."""
+    found = TABLE.get(path)
+    if found is None and path.startswith(MODELS + "/") and path != MODELS + "/":
+        return TABLE[MODELS]
+    return found
+
+
+def judge_body(request: Request, limit: int) -> None:
+    """Refuse a body on what the head says of it."""
+    if request.length is not None and request.length > limit:
+        raise errors.RequestTooLarge()
+    coding = request.field(b"content-encoding")
+    if coding is not None and coding.lower() != b"identity":
+        raise errors.UnsupportedEncoding()
+
+
+def model_names(config: Config, client: Client | None) -> list[str]:
+    """The route names that a client may use."""
+    allowed = client.routes if client else None
+    return [route.name for route in config.routes if allowed is None or route.name in allowed]
+
+
+def model(name: str) -> dict[str, object]:
+    """OpenAI's model object; a route has no birthday."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "relayd"}
+
+
+def health(engine: Engine, now: float, draining: bool) -> dict[str, object]:
+    """What `/health` says."""
+    return {
+        "status": "draining" if draining else "ok",
+        "draining": draining,
+        "providers": engine.breakers.snapshot(now),
+        "exchanges": engine.running,
+    }
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"

@@ -1,0 +1,152 @@
+"""What outlives an exchange and is shared by all of them.
+
+`Setup` is one configuration with what follows from it, swapped whole on a reload; a running
+exchange keeps the one it began with. `Engine` is the rest: connections, breakers, turns, the count
+of requests in flight, the log. Does not know clients, HTTP or when to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .breaker import State
+from .breakers import Breakers
+from .config import Candidate, Config, Provider, Secret
+from .failover import Ready, Standing
+from .masking import Masker
+from .outbound import Outbound
+from .pool import Pool
+from .reach import Reach
+from .record import Attempt, Record
+from .turns import Turns
+
+
+class Journal(Protocol):
+    """Who is told: the access log, the metrics, the status page (see `accesslog.Log`)."""
+
+    def exchange(self, record: Record) -> None: ...
+
+    def attempt_failed(self, record: Record, attempt: Attempt, detail: str) -> None: ...
+
+    def event(
+        self, level: str, event: str, message: str, **fields: str | int | float | bool | None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A configuration and what is built from it once."""
+
+    config: Config
+    mask: Callable[[str], str]
+    outbound: Outbound
+
+    @classmethod
+    def of(cls, config: Config) -> Setup:
+        """Build what follows from a configuration."""
+        mask = Masker(config.secrets)
+        return cls(config, mask, Outbound(config, mask))
+
+
+@dataclass(slots=True)
+class Engine:
+    """The state behind all exchanges of one process."""
+
+    setup: Setup
+    reach: Reach
+    breakers: Breakers
+    turns: Turns
+    journal: Journal
+    in_flight: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    running: int = 0
+    jitter: Callable[[], float] = random.random
+    _quiet: asyncio.Event = field(default_factory=asyncio.Event)
+    _next_key: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def ready(self, candidate: Candidate, now: float) -> Ready:
+        """Whether a candidate can be asked now, and with which keys in which order."""
+        provider = candidate.provider
+        look = self.breakers.look(provider.name, now)
+        if look.state is State.OPEN:
+            return Ready(Standing.OPEN, look.retry_in)
+        if look.rests:
+            return Ready(Standing.RESTING, look.retry_in)
+        if 0 < provider.max_in_flight <= self.in_flight[provider.name]:
+            return Ready(Standing.FULL, 1.0)
+        return self._keys(provider, now) if provider.keys else _NO_KEYS
+
+    def enter(self) -> None:
+        """An exchange begins."""
+        self.running += 1
+        self._quiet.clear()
+
+    def leave(self) -> None:
+        """An exchange has ended."""
+        self.running -= 1
+        if not self.running:
+            self._quiet.set()
+
+    async def idle(self, limit: float) -> bool:
+        """Wait until no exchange runs, for `limit` seconds at most; True if none does."""
+        try:
+            async with asyncio.timeout(limit):
+                while self.running:
+                    await self._quiet.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def fault(self, exc: BaseException) -> None:
+        """A fault of our own goes to the log by type and place, without what it was about."""
+        self.journal.event(
+            "error", "internal_error", "relayd failed to serve a request", where=where(exc)
+        )
+
+    def rest(self, provider: Provider, key: Secret | None, seconds: float, now: float) -> None:
+        """Do not ask for a while: the key alone where the provider has others."""
+        alone = key is None or len(provider.keys) < 2
+        self.breakers.rest(provider.name if alone else _pooled(provider, key), now + seconds)
+
+    def _keys(self, provider: Provider, now: float) -> Ready:
+        keys = provider.keys
+        if len(keys) == 1:
+            return Ready(Standing.READY, keys=keys)
+        first = self._next_key[provider.name] % len(keys)
+        self._next_key[provider.name] = first + 1
+        turned = keys[first:] + keys[:first]
+        waits = {key: self.breakers.resting(_pooled(provider, key), now) for key in turned}
+        usable = tuple(key for key in turned if not waits[key])
+        if not usable:
+            return Ready(Standing.RESTING, min(waits.values()))
+        return Ready(Standing.READY, keys=usable)
+
+
+_NO_KEYS = Ready(Standing.READY)
+
+
+def _pooled(provider: Provider, key: Secret | None) -> str:
+    return f"{provider.name}#{key.id if key else ''}"
+
+
+def reach_for(config: Config) -> Reach:
+    """An empty pool with the bounds of a configuration."""
+    policy = config.failover
+    return Reach(
+        Pool(policy.max_idle_connections, policy.idle_connection_age, policy.max_connection_age)
+    )
+
+
+def where(exc: BaseException) -> str:
+    """Type and place of a fault of our own: what a log line may say of it."""
+    trace = exc.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(exc).__name__
+    name = trace.tb_frame.f_code.co_filename.rpartition("/")[2]
+    return f"{type(exc).__name__} at {name}:{trace.tb_lineno}"

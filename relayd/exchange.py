@@ -1,0 +1,380 @@
+"""One exchange: admit, attempt, commit, relay, settle.
+
+`Exchange.run` is the whole way of a request, top to bottom. It never raises except
+`CancelledError`; whatever happens, afterwards the lease is settled, the permit has its verdict, the
+connection is closed or back in the pool, and one record is in the journal. Decisions are
+`failover`'s and `outcomes`'; this module carries them out. Does not know HTTP framing or who asks.
+"""
+
+from __future__ import annotations
+
+from . import errors
+from .answers import usage_of
+from .breaker import Verdict
+from .breakers import Permit
+from .config import Candidate
+from .engine import Engine, Setup
+from .failover import CREDIT_REST, AttemptFailed, FailoverPlan, Ready, Standing, Step
+from .headers import returning
+from .net import Clock, Interrupt, Why
+from .outbound import Ask
+from .outcomes import RULES, Blame, End, Outcome
+from .pump import Limits, Pump
+from .quota import LEASE_GRACE
+from .reach import release
+from .record import Attempt, Record
+from .replies import gateway_lines, refuse
+from .sink import Sink
+from .surfaces import Surface
+from .turns import NO_LEASE, Lease
+from .upstream import Answer, attempt
+
+VERDICTS = {
+    Blame.SUCCESS: Verdict.SUCCESS,
+    Blame.FAILURE: Verdict.FAILURE,
+    Blame.ANSWERED: Verdict.ANSWERED,
+    Blame.NEUTRAL: Verdict.NEUTRAL,
+}
+assert set(VERDICTS) == set(Blame)
+
+INTERRUPTED = {
+    Why.CLIENT_LEFT: (Outcome.CLIENT_LEFT, End.CLIENT_LEFT),
+    Why.CLIENT_STALLED: (Outcome.CLIENT_STALLED, End.CLIENT_STALLED),
+    Why.DEADLINE: (Outcome.DEADLINE, End.DEADLINE_EXCEEDED),
+    Why.DRAINING: (Outcome.DRAINING, End.SHUTTING_DOWN),
+}
+assert set(INTERRUPTED) == set(Why)
+
+LAST_WORDS = {
+    End.UPSTREAM_TRUNCATED: "the provider's stream broke off",
+    End.UPSTREAM_STALLED: "the provider's stream stopped",
+    End.DEADLINE_EXCEEDED: "the deadline of this request passed",
+    End.RESPONSE_TOO_LARGE: "the provider's stream is larger than this gateway passes on",
+    End.SHUTTING_DOWN: "this gateway is stopping",
+    End.INTERNAL_ERROR: "this gateway failed",
+}
+"""What the one error event says, by how a stream ended; its code is the end's value."""
+
+BLAMED = frozenset({End.UPSTREAM_TRUNCATED, End.UPSTREAM_STALLED, End.UPSTREAM_ERROR_EVENT})
+"""Ends after the commit that count for the provider's breaker."""
+
+NOBODYS_FAULT = frozenset({outcome for outcome, _ in INTERRUPTED.values()})
+"""Attempts that ended from outside: not worth a warning."""
+
+BY_CLIENT = frozenset({End.CLIENT_LEFT, End.CLIENT_STALLED})
+
+LEFT_STATUS = 499
+"""What the log says when the client left before an answer (nginx's number)."""
+
+EVENT_STREAM = b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
+
+
+class Exchange:
+    """One request on its way."""
+
+    __slots__ = (
+        "_answer",
+        "_ask",
+        "_clock",
+        "_ended",
+        "_engine",
+        "_lease",
+        "_permit",
+        "_plan",
+        "_record",
+        "_setup",
+        "_sink",
+        "_slot",
+    )
+
+    def __init__(
+        self, engine: Engine, setup: Setup, ask: Ask, sink: Sink, clock: Clock, record: Record
+    ) -> None:
+        self._engine = engine
+        self._setup = setup
+        self._ask = ask
+        self._sink = sink
+        self._clock = clock
+        self._record = record
+        candidates = tuple(
+            candidate
+            for candidate in ask.route.candidates
+            if ask.surface in candidate.provider.surfaces
+        )
+        self._plan = FailoverPlan(candidates, setup.config.failover, engine.jitter)
+        self._lease: Lease = NO_LEASE
+        self._permit: Permit | None = None
+        self._slot: str | None = None  # the provider whose place in flight is taken
+        self._answer: Answer | None = None  # set at the commit
+        self._ended = False
+
+    async def run(self) -> None:
+        """Serve the request and write the record; raises only `CancelledError`."""
+        self._engine.enter()
+        self._clock.deadline = self._ask.began + self._ask.route.deadline
+        try:
+            await self._admit()
+            self._answer = await self._attempts()
+            await self._deliver(self._answer)
+        except errors.RelayError as error:
+            self._refuse(error)
+        except Interrupt as interrupt:
+            self._interrupted(interrupt.why)
+        except Exception as exc:  # noqa: BLE001  (the last resort: a 500, never a hang)
+            self._fault(exc)
+        finally:
+            self._settle()
+
+    # Before the commit.
+
+    async def _admit(self) -> None:
+        ask = self._ask
+        if ask.cap and ask.surface is not Surface.EMBEDDINGS:
+            lease = ask.route.deadline + LEASE_GRACE
+            self._lease = await self._engine.turns.reserve(
+                ask.user, ask.cap, ask.facts.continuation, ask.wall, lease
+            )
+
+    async def _attempts(self) -> Answer:
+        plan = self._plan
+        while (step := plan.next(self._ready)) is not None:
+            if step.delay:
+                await self._wait(step.delay)
+            if not await self._let_in(step):
+                continue
+            plan.asked(step)
+            try:
+                return await self._attempt(step)
+            except AttemptFailed as failure:
+                plan.failed(step, failure, self._clock.deadline - self._clock.now())
+        raise plan.verdict()
+
+    def _ready(self, candidate: Candidate) -> Ready:
+        return self._engine.ready(candidate, self._clock.now())
+
+    async def _wait(self, delay: float) -> None:
+        """Back off; an interrupt ends it."""
+        self._clock.arm("backoff", self._clock.now() + delay)
+        while self._clock.expired is None:
+            await self._clock.wake.wait()
+
+    async def _let_in(self, step: Step) -> bool:
+        """Take the breaker's permit and a place in flight."""
+        name = step.candidate.provider.name
+        clock = self._clock
+        self._permit = await self._engine.breakers.admit(name, clock.now(), clock.deadline)
+        if self._permit is None:
+            look = self._engine.breakers.look(name, clock.now())
+            self._plan.turned_away(Ready(Standing.OPEN, look.retry_in))
+            return False
+        self._engine.in_flight[name] += 1
+        self._slot = name
+        return True
+
+    async def _attempt(self, step: Step) -> Answer:
+        """One attempt with its record and its verdict."""
+        provider = step.candidate.provider
+        noted = Attempt(
+            provider.name,
+            step.candidate.hinted(self._ask.hint) or self._record.model,
+            provider.url(self._ask.surface),
+            breaker=self._permit.state.value if self._permit else "closed",
+        )
+        self._record.attempts.append(noted)
+        began = self._clock.now()
+        outcome = Outcome.INTERNAL
+        detail = ""
+        try:
+            job = self._setup.outbound.job(self._ask, step.candidate, step.key)
+            answer = await attempt(job, self._engine.reach, self._clock, self._ask.wall)
+            outcome, noted.status = Outcome.OK, answer.head.status
+            return answer
+        except AttemptFailed as failure:
+            outcome, noted.status, detail = failure.outcome, failure.status, failure.detail
+            self._rest(step, failure)
+            raise
+        except Interrupt as interrupt:
+            outcome = INTERRUPTED[interrupt.why][0]
+            raise
+        finally:
+            noted.duration = self._clock.now() - began
+            noted.outcome = outcome.value
+            self._judge(outcome)
+            if outcome is not Outcome.OK:
+                self._leave_slot()
+                self._tell(noted, detail, outcome)
+
+    def _tell(self, noted: Attempt, detail: str, outcome: Outcome) -> None:
+        if outcome not in NOBODYS_FAULT:
+            self._engine.journal.attempt_failed(self._record, noted, detail)
+
+    def _rest(self, step: Step, failure: AttemptFailed) -> None:
+        seconds = failure.rest
+        if failure.outcome is Outcome.CREDENTIAL and len(step.candidate.provider.keys) > 1:
+            seconds = CREDIT_REST
+        if seconds:
+            now = self._clock.now()
+            self._engine.rest(step.candidate.provider, step.key, seconds, now)
+
+    def _judge(self, outcome: Outcome) -> None:
+        if self._permit is not None:
+            self._permit.settle(VERDICTS[RULES[outcome].blame], self._clock.now())
+
+    def _leave_slot(self) -> None:
+        if self._slot is not None:
+            self._engine.in_flight[self._slot] -= 1
+            self._slot = None
+
+    # From the commit on.
+
+    async def _deliver(self, answer: Answer) -> None:
+        head = answer.head
+        now = self._clock.now()
+        record = self._record
+        tried = record.attempts[-1]
+        record.provider, record.upstream_model = tried.provider, tried.upstream_model
+        record.status, record.commit = head.status, answer.commit
+        record.ttfb, record.first_content = now - self._ask.began, answer.content_at
+        if answer.whole:
+            self._sink.open(head.status, self._block(answer), len(answer.held), answer.held)
+            self._note_whole(answer)
+            self._finish(End.COMPLETE)
+        else:
+            length = head.length if answer.watcher is None else None
+            self._sink.open(head.status, self._block(answer), length, answer.held)
+            await self._relay(answer)
+        await self._sink.flush(self._clock, self._setup.config.server.write_timeout)
+
+    async def _relay(self, answer: Answer) -> None:
+        config = self._setup.config
+        limits = Limits(answer.idle, config.server.write_timeout, config.failover.max_stream_bytes)
+        pump = Pump(answer, self._sink, self._clock, limits)
+        try:
+            end = await pump.run()
+        finally:
+            self._record.max_gap = pump.max_gap
+            self._record.first_content = pump.first_content
+        self._finish(end)
+
+    def _finish(self, end: End) -> None:
+        """End the client's side as honestly as the framing allows, and let the provider go."""
+        answer, sink = self._answer, self._sink
+        assert answer is not None
+        self._ended = True
+        if end in (End.COMPLETE, End.UPSTREAM_ERROR_EVENT):
+            sink.end()
+        elif end in BY_CLIENT:
+            sink.cut()
+        elif answer.watcher is not None and answer.watcher.at_boundary:
+            sink.write(errors.event(end.value, LAST_WORDS[end], self._ask.surface))
+            sink.end()
+        else:
+            sink.cut()
+        self._note_end(end)
+        self._let_go(answer, end)
+
+    def _let_go(self, answer: Answer, end: End) -> None:
+        engine, now = self._engine, self._clock.now()
+        if end in BLAMED and self._permit is not None:
+            self._permit.broke(now)
+        release(engine.reach, answer.origin, answer.conn, answer.head, answer.body, now)
+        self._leave_slot()
+
+    def _block(self, answer: Answer) -> bytes:
+        """The fields of an answer, as lines."""
+        kind = answer.head.field(b"content-type")
+        block = b"" if kind is None else b"Content-Type: %b\r\n" % kind
+        block += self._gateway_lines() + returning(answer.head.fields)
+        return block + EVENT_STREAM if answer.watcher is not None else block
+
+    def _gateway_lines(self) -> bytes:
+        return gateway_lines(self._record, self._plan.attempts)
+
+    # When there is no answer, or no more of it.
+
+    def _refuse(self, error: errors.RelayError) -> None:
+        """Tell the client why, before any byte of an answer went out."""
+        refuse(self._sink, error, self._ask.surface, self._record, self._plan.attempts)
+        if isinstance(error, errors.ProviderRefused):
+            self._end("provider", End.REQUEST_FAULT)
+        elif isinstance(error, errors.RequestFault) or not self._plan.attempts:
+            self._end("relayd", End.REFUSED)
+        else:
+            self._end("provider", End.FAILED)
+
+    def _interrupted(self, why: Why) -> None:
+        """The client left or stalled, the deadline passed, or relayd stops."""
+        end = INTERRUPTED[why][1]
+        if self._answer is not None:
+            if not self._ended:
+                self._finish(end)
+            else:
+                self._sink.cut()  # everything was written; the client did not take it
+                self._note_end(end)
+            return
+        if end in BY_CLIENT:
+            self._sink.cut()
+            self._record.status = LEFT_STATUS
+        elif why is Why.DEADLINE:
+            self._refuse(errors.DeadlineExceeded())
+        else:
+            self._refuse(errors.Draining())
+        self._note_end(end)
+
+    def _fault(self, exc: Exception) -> None:
+        """A fault of our own: said to the log by type and place, to the client not at all."""
+        self._engine.fault(exc)
+        if self._answer is None:
+            self._refuse(errors.RelayError())
+            self._note_end(End.INTERNAL_ERROR)
+        elif not self._ended:
+            self._finish(End.INTERNAL_ERROR)
+
+    def _settle(self) -> None:
+        """Give everything back and write the record; no await, so nothing can get in between."""
+        self._judge(Outcome.DRAINING)  # of no effect unless a cancellation came in between
+        if self._answer is not None and not self._ended:
+            self._finish(End.SHUTTING_DOWN)
+        self._leave_slot()
+        self._clock.disarm()
+        record = self._record
+        charged = self._answer is not None
+        if record.status == LEFT_STATUS:
+            charged = self._plan.attempts > 0
+        self._engine.turns.settle(self._lease, charged)
+        record.turn = self._turn(charged)
+        record.bytes_out = self._sink.sent
+        record.duration = self._clock.now() - self._ask.began
+        self._engine.leave()
+        self._engine.journal.exchange(record)
+
+    def _turn(self, charged: bool) -> str:
+        if self._lease is NO_LEASE:
+            return "none"
+        if self._lease.free:
+            return "free"
+        return "charged" if charged else "refunded"
+
+    # The record.
+
+    def _note_whole(self, answer: Answer) -> None:
+        if answer.watcher is None:
+            told = usage_of(answer.held, self._ask.surface)
+            self._record.usage, self._record.finish_reason = told
+
+    def _note_end(self, end: End) -> None:
+        record, answer = self._record, self._answer
+        if answer is not None and answer.watcher is not None:
+            watcher = answer.watcher
+            record.events, record.usage = watcher.events, watcher.usage
+            record.finish_reason = watcher.finish_reason
+        if end in BY_CLIENT:
+            self._end("client", end)
+        elif end in BLAMED or end is End.COMPLETE:
+            self._end("provider", end)
+        else:
+            self._end("relayd", end)
+
+    def _end(self, by: str, end: End) -> None:
+        self._record.ended_by = by
+        self._record.end_reason = end.value

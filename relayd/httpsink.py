@@ -1,0 +1,172 @@
+"""The HTTP client as a sink: status line, framing and connection fields of an answer.
+
+Heads are built from bytes here, not by h11 (61-73 us an answer); what goes in has been judged by
+`headers` and `http1`. Does not know what the answer says or who gave it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+
+from .http1 import Request
+from .net import WRITE_HIGH, Clock, Conn, Interrupt, Why
+
+STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")
+    for status in HTTPStatus
+}
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+class DateLine:
+    """The `Date` line, made once a second; `wall` gives seconds since the epoch."""
+
+    __slots__ = ("_line", "_second")
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._line = b""
+
+    def at(self, wall: float) -> bytes:
+        """The line for this time, with its CR LF."""
+        second = int(wall)
+        if second != self._second:
+            self._second = second
+            self._line = b"Date: " + http_date(second) + b"\r\n"
+        return self._line
+
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def http_date(second: int) -> bytes:
+    """An IMF-fixdate (RFC 9110, 5.6.7); not strftime, whose names follow the locale."""
+    t = time.gmtime(second)
+    text = (
+        f"{_DAYS[t.tm_wday]}, {t.tm_mday:02} {_MONTHS[t.tm_mon - 1]} {t.tm_year} "
+        f"{t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02} GMT"
+    )
+    return text.encode("ascii")
+
+
+class HttpSink:
+    """Answers to one client connection, one after the other (`start` begins the next).
+
+    After an answer `keep_alive` says whether the connection can carry another request; `opened`
+    whether a head went out; `sent` how many body bytes did.
+    """
+
+    __slots__ = (
+        "_bare",
+        "_chunked",
+        "_conn",
+        "_date",
+        "_http10",
+        "keep_alive",
+        "opened",
+        "sent",
+    )
+
+    def __init__(self, conn: Conn, date: DateLine) -> None:
+        self._conn = conn
+        self._date = date
+        self._bare = False
+        self._chunked = False
+        self._http10 = False
+        self.keep_alive = False
+        self.opened = False
+        self.sent = 0
+
+    def start(self, request: Request | None) -> None:
+        """The next answer is for this request; None if its head could not be read."""
+        self.opened = False
+        self.sent = 0
+        self._chunked = False
+        self._bare = request is not None and request.method == "HEAD"
+        self._http10 = request is not None and request.version == b"1.0"
+        self.keep_alive = request is not None and request.keep_alive
+
+    @property
+    def on_writable(self) -> Callable[[], None]:
+        """Called when the client has caught up."""
+        return self._conn.on_writable
+
+    @on_writable.setter
+    def on_writable(self, call: Callable[[], None]) -> None:
+        self._conn.on_writable = call
+
+    @property
+    def writable(self) -> bool:
+        """False while more than `net.WRITE_HIGH` bytes wait for the client."""
+        return self._conn.writable
+
+    def pending(self) -> int:
+        """Bytes that wait for the client."""
+        return self._conn.pending()
+
+    def open(self, status: int, block: bytes, length: int | None, first: bytes) -> None:
+        """Send the head and the first payload in one write."""
+        self.opened = True
+        self.sent = len(first)
+        framing = b""
+        if length is not None:
+            framing = b"Content-Length: %d\r\n" % length
+        elif self._http10:
+            self.keep_alive = False
+        else:
+            framing = b"Transfer-Encoding: chunked\r\n"
+            self._chunked = True
+            first = b"%x\r\n%b\r\n" % (len(first), first) if first else b""
+        closing = b"" if self.keep_alive else b"Connection: close\r\n"
+        line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        head = b"".join((line, self._date.at(time.time()), block, framing, closing, b"\r\n"))
+        self._conn.transport.write(head if self._bare else head + first)
+
+    def write(self, payload: bytes) -> None:
+        """Send payload, as one chunk where chunks are spoken."""
+        self.sent += len(payload)
+        if self._chunked:
+            payload = b"%x\r\n%b\r\n" % (len(payload), payload)
+        self._conn.transport.write(payload)
+
+    def end(self) -> None:
+        """The body is complete."""
+        if self._chunked:
+            self._conn.transport.write(LAST_CHUNK)
+
+    async def flush(self, clock: Clock, timeout: float) -> None:
+        """Wait until the kernel has taken everything; `CLIENT_STALLED` if it takes nothing."""
+        if not (left := self.pending()):
+            return
+        self._conn.transport.set_write_buffer_limits(high=0)
+        self._conn.on_writable = clock.wake.wake
+        clock.arm("write", clock.now() + timeout)
+        while pending := self.pending():
+            await clock.wake.wait()
+            if clock.expired and self.pending() >= left:
+                raise Interrupt(Why.CLIENT_STALLED)
+            if clock.expired:
+                left = pending
+                clock.arm("write", clock.now() + timeout)
+        clock.disarm()
+        self._conn.transport.set_write_buffer_limits(high=WRITE_HIGH)
+
+    def cut(self) -> None:
+        """End the connection so that nobody takes the body for complete.
+
+        Chunked: without the last chunk, after what was sent. HTTP/1.0, where the end of the
+        connection is the end of the body: by a reset. A reader that stopped reading: at once.
+        """
+        self.keep_alive = False
+        if self._http10:
+            self._conn.reset()
+        elif self._conn.writable:
+            self._conn.close()
+        else:
+            self._conn.abort()

@@ -1,0 +1,154 @@
+"""What goes upstream: the client's body with a few bytes spliced in, and a head of our own.
+
+One `Outbound` per configuration; what does not change from request to request (request line, host,
+credential, the provider's own fields) is built once per provider, surface and key. Does not know
+sockets, clocks or which provider is next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import __version__
+from .config import Candidate, Commit, Config, Expose, Provider, Route, Secret, Stream
+from .jsonbody import Facts, splice, with_member
+from .pool import Origin
+from .surfaces import STREAMING, Surface
+from .upstream import Job
+
+_ACCEPT = {
+    True: b"Accept: text/event-stream, application/json\r\n",
+    False: b"Accept: application/json\r\n",
+}
+
+_DENY = b'"deny"'
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request as an exchange takes it, whoever brought it.
+
+    `streaming`: an event stream is wanted, by the client or by `routing.stream`. `user` and `cap`
+    are the quota's; `crossing` are header lines that go upstream as they are; `hint` picks a model
+    by the small API's `model_hint`. `began` is loop time, `wall` seconds since the epoch.
+    """
+
+    surface: Surface
+    body: bytes
+    facts: Facts
+    route: Route
+    user: str
+    cap: int
+    request_id: str
+    crossing: bytes
+    began: float
+    wall: float
+    streaming: bool
+    hint: str | None = None
+
+
+def wants_stream(surface: Surface, facts: Facts, stream: Stream) -> bool:
+    """Whether the answer should be an event stream."""
+    return surface in STREAMING and (facts.stream or stream is Stream.ALWAYS)
+
+
+class Outbound:
+    """The requests that one configuration makes."""
+
+    __slots__ = ("_config", "_heads", "_mask", "_models", "_origins")
+
+    def __init__(self, config: Config, mask: Callable[[str], str]) -> None:
+        self._config = config
+        self._mask = mask
+        self._heads: dict[tuple[str, Surface, str], bytes] = {}
+        self._models: dict[str, bytes] = {}
+        self._origins = {provider.name: origin(provider) for provider in config.providers}
+
+    def job(self, ask: Ask, candidate: Candidate, key: Secret | None) -> Job:
+        """The request to this candidate, ready to send."""
+        provider = candidate.provider
+        commit = ask.route.commit
+        body = self._body(ask, candidate)
+        config = self._config
+        return Job(
+            origin=self._origins[provider.name],
+            candidate=candidate,
+            head=self._head(ask, provider, key, len(body)),
+            body=body,
+            surface=ask.surface,
+            streaming=ask.streaming,
+            hold=commit is Commit.ANSWER or (commit is Commit.CONTENT and not ask.streaming),
+            blind=commit is Commit.HEAD,
+            max_response_bytes=config.failover.max_response_bytes,
+            codes=config.failover.codes,
+            expose=config.errors.expose is Expose.REQUEST,
+            mask=self._mask,
+        )
+
+    def origins(self) -> set[Origin]:
+        """Every origin that this configuration can ask."""
+        return set(self._origins.values())
+
+    def _head(self, ask: Ask, provider: Provider, key: Secret | None, length: int) -> bytes:
+        name = (provider.name, ask.surface, key.id if key else "")
+        fixed = self._heads.get(name)
+        if fixed is None:
+            fixed = self._heads[name] = fixed_head(provider, ask.surface, key)
+        return b"%b%b%bX-Request-ID: %b\r\nContent-Length: %d\r\n\r\n" % (
+            fixed,
+            _ACCEPT[ask.streaming],
+            ask.crossing,
+            ask.request_id.encode("ascii"),
+            length,
+        )
+
+    def _body(self, ask: Ask, candidate: Candidate) -> bytes:
+        model = candidate.hinted(ask.hint)
+        provider = candidate.provider
+        replace: dict[str, bytes] = {}
+        if provider.no_train:
+            own = ask.facts.value(ask.body, "provider")
+            replace["provider"] = with_member(own, "data_collection", _DENY)
+        if provider.extra_body:
+            replace.update(provider.extra_body)
+        if model is not None:
+            replace["model"] = self._model(model)
+        if ask.streaming and not ask.facts.stream:
+            replace["stream"] = b"true"
+        return splice(ask.body, ask.facts, replace) if replace else ask.body
+
+    def _model(self, model: str) -> bytes:
+        text = self._models.get(model)
+        if text is None:
+            text = self._models[model] = json.dumps(model).encode("ascii")
+        return text
+
+
+def origin(provider: Provider) -> Origin:
+    """Where a provider's connections go."""
+    return Origin(
+        provider.scheme, provider.host, provider.port, provider.tls_server_name, provider.ca_file
+    )
+
+
+def fixed_head(provider: Provider, surface: Surface, key: Secret | None) -> bytes:
+    """The lines of a request head that are the same for every request."""
+    host = f"[{provider.host}]" if ":" in provider.host else provider.host
+    default = 443 if provider.scheme == "https" else 80
+    if provider.port != default:
+        host = f"{host}:{provider.port}"
+    lines = [
+        f"POST {provider.target(surface)} HTTP/1.1",
+        f"Host: {host}",
+        "Content-Type: application/json",
+        "Accept-Encoding: identity",
+        f"User-Agent: relayd/{__version__}",
+        "Via: 1.1 relayd",
+        *(f"{name}: {value}" for name, value in provider.headers),
+    ]
+    text = "\r\n".join(lines).encode("ascii") + b"\r\n"
+    if key is not None:
+        text += b"%b: %b\r\n" % provider.credential(surface, key)
+    return text

@@ -1,0 +1,231 @@
+"""The pump: what the provider sends after the commit goes to the client as it arrives.
+
+The upstream connection's reads call `feed`, which decodes the framing, shows the payload to the
+watcher and writes it to the sink: one write a read, no task, no queue. A sink that falls behind
+pauses the upstream connection, so its provider's send blocks. One alarm serves all clocks: it is
+set to the earliest that could expire and looks again when it rings.
+
+`run` returns how the stream ended; sending that end is the exchange's work. Does not know HTTP
+heads, failover or the quota.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .framing import BadChunk
+from .net import Clock
+from .outcomes import End
+from .sink import Sink
+from .sse import CONTENT, ERROR, FINAL
+from .upstream import LINGER, Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds one relayed stream: seconds, and bytes (0: no limit)."""
+
+    idle: float
+    write_timeout: float
+    max_bytes: int
+
+
+class Pump:
+    """One answer on its way, from the commit to its end. Times are loop time in seconds."""
+
+    __slots__ = (
+        "_answer",
+        "_behind",
+        "_body",
+        "_clock",
+        "_conn",
+        "_content",
+        "_due",
+        "_first_due",
+        "_limits",
+        "_now",
+        "_sink",
+        "_stalled_at",
+        "_watcher",
+        "end",
+        "first_content",
+        "max_gap",
+        "sent",
+    )
+
+    def __init__(self, answer: Answer, sink: Sink, clock: Clock, limits: Limits) -> None:
+        self._answer = answer
+        self._conn = answer.conn
+        self._body = answer.body
+        self._watcher = answer.watcher
+        self._sink = sink
+        self._clock = clock
+        self._now = clock.loop.time
+        self._limits = limits
+        self._content = answer.content_at  # when content came last; None before the first
+        self._first_due = answer.first_due
+        self._due = float("inf")  # set by a final marker: when to stop waiting for the end
+        self._behind: int | None = None  # bytes pending when last looked at, while paused
+        self._stalled_at = 0.0
+        self.end: End | None = None
+        self.first_content = answer.content_at
+        self.max_gap = 0.0
+        self.sent = len(answer.held)
+
+    async def run(self) -> End:
+        """Relay until there is nothing more to relay; lets `net.Interrupt` through."""
+        self._clock.alarm.action = self._look
+        self._sink.on_writable = self._caught_up
+        self._conn.sink = self.feed
+        self._conn.on_end = self._ended
+        try:
+            self._begin()
+            while self.end is None:
+                await self._clock.wake.wait()
+            return self.end
+        finally:
+            self._clock.alarm.action = self._clock.rang
+            self._clock.disarm()
+            self._conn.sink = None
+
+    def _begin(self) -> None:
+        if self._watcher is not None and (self._watcher.final or self._watcher.error):
+            self._due = self._now() + LINGER
+        if not self._sink.writable:
+            self._pause()
+        if self._body.done:
+            self._finish()
+        elif self._conn.ended:
+            self._ended()
+        elif self._conn.buffer:
+            self.feed(self._conn.take())
+        self._look()
+
+    def feed(self, data: bytes) -> None:
+        """One read of the upstream connection."""
+        if self.end is not None:
+            return
+        try:
+            payload = self._body.feed(data)
+        except BadChunk:
+            self._stop(End.UPSTREAM_TRUNCATED)
+            return
+        if payload:
+            self._pass_on(payload)
+        if self._body.done:
+            self._finish()
+
+    def _pass_on(self, payload: bytes) -> None:
+        self.sent += len(payload)
+        if 0 < self._limits.max_bytes < self.sent:
+            self._stop(End.RESPONSE_TOO_LARGE)
+            return
+        if self._watcher is None:
+            self._content = self._now()
+        elif flags := self._watcher.feed(payload):
+            self._mark(flags)
+        self._sink.write(payload)
+        if not self._sink.writable:
+            self._pause()
+
+    def _mark(self, flags: int) -> None:
+        now = self._now()
+        if flags & CONTENT:
+            last = self._content
+            if last is None:
+                self.first_content = now
+                # The clock so far was the first content's, or none.
+                self._content = now
+                self._look()
+            elif now - last > self.max_gap:
+                self.max_gap = now - last
+            self._content = now
+        if flags & (FINAL | ERROR) and self._due > now + LINGER:
+            self._due = now + LINGER
+            self._clock.alarm.set(min(self._due, self._clock.deadline))
+
+    def _pause(self) -> None:
+        if self._behind is None:
+            self._conn.pause()
+            self._behind = self._sink.pending()
+            self._stalled_at = self._now()
+            self._look()
+
+    def _caught_up(self) -> None:
+        if self._behind is None:
+            return
+        self._behind = None
+        if self._content is not None:
+            self._content = self._now()  # the idle clock stood still
+        self._conn.resume()
+        self._look()
+
+    # The clocks: which would expire next, and has it?
+
+    def _look(self) -> None:
+        if self.end is not None:
+            return
+        now = self._now() + 1e-4  # a timer may fire up to the clock's resolution early
+        if now >= self._clock.deadline:
+            self._stop(End.DEADLINE_EXCEEDED)
+            return
+        due = self._stall_due(now) if self._behind is not None else self._idle_due()
+        if now < due:
+            self._clock.alarm.set(min(due, self._clock.deadline))
+        elif self._behind is not None:
+            self._stop(End.CLIENT_STALLED)
+        else:
+            self._expire()
+
+    def _idle_due(self) -> float:
+        if self._content is not None:
+            return min(self._content + self._limits.idle, self._due)
+        return self._due if self._first_due is None else min(self._first_due, self._due)
+
+    def _stall_due(self, now: float) -> float:
+        """A client that took anything since the last look has not stalled."""
+        pending = self._sink.pending()
+        if self._behind is not None and pending < self._behind:
+            self._behind = pending
+            self._stalled_at = now
+        return self._stalled_at + self._limits.write_timeout
+
+    def _expire(self) -> None:
+        watcher = self._watcher
+        if watcher is not None and watcher.error:
+            self._stop(End.UPSTREAM_ERROR_EVENT)
+        elif watcher is not None and watcher.finished:
+            self._stop(End.COMPLETE)
+        else:
+            self._stop(End.UPSTREAM_STALLED)
+
+    # The ends.
+
+    def _ended(self) -> None:
+        """The upstream connection ended: by its framing, or in the middle of it."""
+        if self.end is not None or not self._conn.ended:
+            return
+        if self._body.done or self._body.close():
+            self._finish()
+        else:
+            self._stop(self._truncated())
+
+    def _finish(self) -> None:
+        """The body ended as announced; a stream must also have said that it is finished."""
+        watcher = self._watcher
+        if watcher is None:
+            self._stop(End.COMPLETE)
+            return
+        watcher.close()
+        finished = watcher.finished and not watcher.error
+        self._stop(End.COMPLETE if finished else self._truncated())
+
+    def _truncated(self) -> End:
+        watcher = self._watcher
+        if watcher is not None and watcher.error:
+            return End.UPSTREAM_ERROR_EVENT
+        return End.UPSTREAM_TRUNCATED
+
+    def _stop(self, end: End) -> None:
+        self.end = end
+        self._clock.wake.wake()

@@ -1,0 +1,263 @@
+"""One client connection: requests in, answers out, one after the other.
+
+The connection's task reads a head, lets `endpoints` serve it and comes back for the next. Errors
+that make the connection's state unknown are answered, half-closed and drained, so that a client
+which is still sending receives the answer instead of a reset (RFC 9112, 9.6). Does not know what is
+served.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from . import errors
+from .framing import BadChunk
+from .headers import is_request_id
+from .http1 import Request, request_body, take_request
+from .httpsink import CONTINUE, DateLine, HttpSink
+from .net import Clock, Conn, Interrupt, Wake, Why
+from .record import Record
+from .replies import refuse
+
+BODY_BUFFER = 262144
+"""Bytes of a body that wait for its reader before the client is paused."""
+
+LINGER = 2.0
+"""Seconds in which a refused client may finish sending before the connection is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The server's limits: seconds and bytes, and which peers' words are believed."""
+
+    max_head_bytes: int
+    max_request_bytes: int
+    head_timeout: float
+    body_timeout: float
+    idle_timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Whose connection it is: `address` for the log, `trusted` if its own fields are believed."""
+
+    address: str
+    trusted: bool
+
+
+class Visit:
+    """One request, from its head on, as an endpoint sees it."""
+
+    __slots__ = ("began", "body_waits", "peer", "record", "request", "session", "sink")
+
+    def __init__(self, session: Session, request: Request, began: float) -> None:
+        self.session = session
+        self.request = request
+        self.sink = session.sink
+        self.peer = session.peer
+        self.began = began
+        self.body_waits = request.has_body
+        self.record = Record(
+            id=self._id(), began=time.time(), method=request.method, path=request.path
+        )
+        self.record.peer = self._address()
+
+    async def body(self) -> bytes:
+        """The whole body, for a request that may have one."""
+        body = await self.session.read_body(self.request)
+        self.body_waits = False
+        return body
+
+    def _id(self) -> str:
+        given = self.request.field(b"x-request-id") if self.peer.trusted else None
+        if given is not None and is_request_id(given):
+            return given.decode("ascii")
+        return secrets.token_hex(16)
+
+    def _address(self) -> str:
+        if self.peer.trusted:
+            forwarded = self.request.field(b"x-forwarded-for")
+            if forwarded:
+                return forwarded.rpartition(b",")[2].strip().decode("latin-1")
+        return self.peer.address
+
+
+Serve = Callable[[Visit], Awaitable[None]]
+
+
+class Left(Exception):
+    """The client went away before its request was complete: nobody is there to be answered."""
+
+
+class Session:
+    """The life of one connection; `run` returns when it is closed."""
+
+    __slots__ = ("_draining", "_rules", "_serve", "clock", "conn", "peer", "sink", "wake")
+
+    def __init__(
+        self,
+        conn: Conn,
+        peer: Peer,
+        clock: Clock,
+        rules: Callable[[], Rules],
+        serve: Serve,
+        draining: Callable[[], bool],
+        date: DateLine,
+    ) -> None:
+        self.conn = conn
+        self.peer = peer
+        self.clock = clock
+        self.wake: Wake = clock.wake
+        self.sink = HttpSink(conn, date)
+        self._rules = rules
+        self._serve = serve
+        self._draining = draining
+        conn.wake = self.wake
+
+    async def run(self) -> None:
+        """Serve until one side ends the connection."""
+        try:
+            while await self._one():
+                pass
+        except Interrupt:
+            pass  # relayd stops, and this connection was idle
+        finally:
+            self.clock.alarm.stop()
+            if not self.conn.lost:
+                self.conn.close()
+
+    async def _one(self) -> bool:
+        """One request; True if another may follow on this connection."""
+        self.sink.start(None)
+        try:
+            request = await self._head()
+            if request is None:
+                return False
+            self.sink.start(request)
+            if self._draining():
+                self.sink.keep_alive = False
+            await self._serve(Visit(self, request, self.clock.now()))
+        except errors.RelayError as error:
+            self._answer(error)
+        except Left:
+            return False
+        return await self._after()
+
+    async def _after(self) -> bool:
+        self.conn.on_end = _nothing
+        self.wake.reset()
+        self.clock.deadline = float("inf")
+        if self.sink.keep_alive and not self.conn.ended and not self.conn.overran:
+            self.conn.hold = True
+            return True
+        if self.sink.opened and not self.conn.ended and not self.conn.transport.is_closing():
+            await self._linger()
+        return False
+
+    def _answer(self, error: errors.RelayError) -> None:
+        """An error before there was a request to speak of."""
+        self.sink.keep_alive = False
+        record = Record(id=secrets.token_hex(16), began=time.time())
+        refuse(self.sink, error, None, record)
+
+    # Reading.
+
+    async def _head(self) -> Request | None:
+        """The next request head; None when the client has nothing (more) to say."""
+        conn, rules = self.conn, self._rules()
+        conn.limit = max(rules.max_head_bytes, BODY_BUFFER)
+        begun = False
+        while True:
+            if conn.buffer:
+                request = take_request(conn.buffer, rules.max_head_bytes)
+                if request is not None:
+                    self.clock.disarm()
+                    conn.resume()
+                    return request
+            if conn.ended:
+                return None
+            if conn.buffer and not begun:
+                begun = True
+                self.clock.arm("head", self.clock.now() + rules.head_timeout)
+            elif not begun:
+                self.clock.arm("idle", self.clock.now() + rules.idle_timeout)
+            await self.wake.wait()
+            if self.clock.expired == "idle" and not conn.buffer:
+                return None
+            if self.clock.expired == "head":
+                raise errors.RequestTimeout()
+
+    async def read_body(self, request: Request) -> bytes:
+        """The body, whole; raises `RequestTimeout`, `RequestTooLarge`, `BadFraming` or `Left`."""
+        conn = self.conn
+        length = request.length
+        if length is not None and len(conn.buffer) >= length:
+            body = bytes(conn.buffer[:length])
+            del conn.buffer[:length]
+            return body
+        rules = self._rules()
+        if request.expects and not conn.buffer:
+            conn.transport.write(CONTINUE)
+        self.clock.arm("body", self.clock.now() + rules.body_timeout)
+        try:
+            return await self._read_slowly(request, rules.max_request_bytes)
+        except BadChunk as exc:
+            raise errors.BadFraming(f"the request body is not framed well: {exc}") from exc
+        finally:
+            self.clock.disarm()
+
+    async def _read_slowly(self, request: Request, limit: int) -> bytes:
+        decoder = request_body(request)
+        body = bytearray()
+        while not decoder.done:
+            if not self.conn.buffer:
+                if self.conn.ended:
+                    raise Left
+                await self.wake.wait()
+                if self.clock.expired is not None and not self.conn.buffer:
+                    raise errors.RequestTimeout()
+            body += decoder.feed(self.conn.take())
+            if len(body) > limit:
+                raise errors.RequestTooLarge()
+        self.conn.buffer[:0] = decoder.rest  # the next request, pipelined
+        return bytes(body)
+
+    # While an exchange runs.
+
+    def watch(self) -> None:
+        """From the end of the request on, the end of the connection interrupts the exchange."""
+        conn = self.conn
+        conn.hold = False
+        conn.limit = self._rules().max_head_bytes
+        conn.resume()
+        conn.on_end = self._left
+        if conn.ended:
+            self._left()
+
+    def _left(self) -> None:
+        self.wake.interrupt(Why.CLIENT_LEFT)
+
+    async def _linger(self) -> None:
+        """Half-close, then discard what still comes, until the client closes or time is up."""
+        conn = self.conn
+        conn.buffer.clear()
+        conn.resume()
+        conn.sink = _discard
+        conn.transport.write_eof()
+        self.clock.arm("linger", self.clock.now() + LINGER)
+        try:
+            while not conn.ended and self.clock.expired is None:
+                await self.wake.wait()
+        except Interrupt:
+            pass
+
+
+def _discard(_: bytes) -> None:
+    """What a refused client still sends."""
+
+
+def _nothing() -> None:
+    """No exchange runs."""

@@ -1,0 +1,53 @@
+"""Where an answer goes: the one interface between an exchange and whoever asked.
+
+Three kinds exist: an HTTP client (`httpsink`), an ASGI server and a caller in the same process
+(`embed`). Does not know what is written, or why it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from .net import Clock
+
+
+class Sink(Protocol):
+    """Where an answer goes: an HTTP client, an ASGI server, a caller's iterator.
+
+    `open` is called once, then `write` any number of times, then `end` or `cut` once. `writable`
+    is False while the reader is behind; the sink then calls `on_writable` when it has caught up.
+    """
+
+    on_writable: Callable[[], None]
+    sent: int
+    """Body bytes written so far."""
+
+    @property
+    def writable(self) -> bool:
+        """False while the reader is behind."""
+        ...
+
+    def open(self, status: int, block: bytes, length: int | None, first: bytes) -> None:
+        """Send status and fields (a block of lines, each with its CR LF) and the first payload.
+
+        `length` is None for a body of unknown length.
+        """
+
+    def write(self, payload: bytes) -> None:
+        """Send payload."""
+
+    def end(self) -> None:
+        """The body is complete."""
+
+    def cut(self) -> None:
+        """The body is not complete, and the reader must be able to tell."""
+
+    def pending(self) -> int:
+        """Bytes that the reader has not taken yet."""
+
+    async def flush(self, clock: Clock, timeout: float) -> None:
+        """Wait until the reader has taken everything, if that can be waited for.
+
+        Raises `net.Interrupt` (`CLIENT_STALLED`) when it takes nothing for `timeout` seconds.
+        """
