@@ -22,8 +22,15 @@ _LOOKS = tuple(
     for pattern, substitute, fold in (
         # scheme://user:password@host. Anchored at `://`, so a long word costs no second look.
         (r"://[^/\s@\"'<>]{1,512}@", f"://{MASK}@", False),
-        # Authorization: Bearer KEY, and the same without the field's name.
-        (r"\b(bearer|basic)\s+[^\s\"',;<>]+", rf"\1 {MASK}", True),
+        # Authorization: Basic KEY; the word alone is too common.
+        (r"(authorization\W{1,8}basic)\s+[^\s\"',;<>]+", rf"\1 {MASK}", True),
+        # Authorization: Bearer KEY, and the same without the field's name; not "bearer token".
+        (
+            r"\b(bearer)\s+(?!(?:tokens?|auth|authentication|authorization)(?:\s|$))"
+            r"[^\s\"',;<>]+",
+            rf"\1 {MASK}",
+            True,
+        ),
         # x-api-key: KEY, api-key: KEY; also as a JSON member.
         (r"(api[-_ ]?key\"?\s*:\s*\"?)[^\s\"',;<>]+", rf"\1{MASK}", True),
         # ?key=KEY, &api_key=KEY, password=KEY. The look-behind starts a match only at the

@@ -14,10 +14,10 @@ from .values import (
     KIB,
     MIB,
     TEXT,
-    TOKEN,
     VARIABLE,
     boolean,
     choice,
+    field_name,
     integer,
     key,
     listed,
@@ -123,9 +123,7 @@ class Server:
     trusted_proxies: Trusted = field(
         default_factory=lambda: trusted(["127.0.0.0/8", "::1/128", "unix:"]), metadata=key(trusted)
     )
-    user_header: str = field(
-        default="X-User-Id", metadata=key(matching(TOKEN, "the name of a header"))
-    )
+    user_header: str = field(default="X-User-Id", metadata=key(field_name))
 
 
 @dataclass(frozen=True, slots=True)

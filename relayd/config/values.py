@@ -256,10 +256,13 @@ def timezone(value: object) -> str:
 
 
 def field_name(value: object) -> str:
-    """The name of a request field that relayd does not set itself."""
+    """The name of a request field that relayd neither sets itself nor keeps from all texts."""
     name = matching(TOKEN, "a header name")(value)
     if name.lower() in RESERVED_FIELDS:
-        raise Wrong(f'the header "{name}" is set by relayd or belongs to the connection; remove it')
+        raise Wrong(
+            f'the header "{name}" cannot be used here: it is relayd\'s own, a credential or of the '
+            "connection"
+        )
     return name
 
 

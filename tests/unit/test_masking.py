@@ -24,6 +24,8 @@ SECRET = "c4n4ry/Key+with=signs"
         ("AIzaSyA-0123456789", MASK),
         ("jwt eyJhbGciOiJI.eyJzdWIi.c2ln!", f"jwt {MASK}!"),
         ("Authorization: Bearer abc.def", f"Authorization: Bearer {MASK}"),
+        ('"authorization":"Bearer abc"', f'"authorization":"Bearer {MASK}"'),
+        ("bearer auth.abc", f"bearer {MASK}"),
         ("authorization: basic dTpw", f"authorization: basic {MASK}"),
         ("x-api-key: abc", f"x-api-key: {MASK}"),
         ('{"api_key": "abc", "n": 1}', f'{{"api_key": "{MASK}", "n": 1}}'),
@@ -45,6 +47,8 @@ def test_what_looks_like_a_key_is_masked(text: str, masked: str) -> None:
         "mail user@host.example",
         "key_credential, key_sha256, key_env",
         "the key is missing",
+        "a basic plan lacks this",
+        "send a bearer token here, or bearer authentication",
         "model gpt-4o-mini-2024-07-18 does not exist",
     ],
 )
