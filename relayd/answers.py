@@ -230,13 +230,14 @@ _CHOICES_END = re.compile(
     rb'"(?:error"|usage"\s*:\s*\{|finish_reason"\s*:\s*(?:"[^"]|[^n"\s]))'
 ).search
 _RESPONSE_END = re.compile(rb"response\.(?:completed|failed|incomplete)").search
-# A delta with a non-empty member other than the role; members before it are texts or null.
-# Nothing here matches a line end inside a string, so no match spans two events.
+# The first choice's delta with a non-empty member other than the role; members before it are texts
+# or null. Nothing here matches a line end inside a string, so no match spans two events.
+_CHOICE = rb'"choices"\s*:\s*\[\s*\{[^{}\n]*?'
 _DELTA = re.compile(
-    rb'"delta"\s*:\s*\{(?:\s*"[a-z_]+"\s*:\s*(?:"[^"\\\n]*"|null)\s*,)*?'
+    _CHOICE + rb'"delta"\s*:\s*\{(?:\s*"[a-z_]+"\s*:\s*(?:"[^"\\\n]*"|null)\s*,)*?'
     rb'\s*"(?!role")[a-z_]+"\s*:\s*(?:"[^"\n]|\[\s*[^\]\s]|\{\s*")'
 ).search
-_TEXT = re.compile(rb'"text"\s*:\s*"[^"\n]').search
+_TEXT = re.compile(_CHOICE + rb'"text"\s*:\s*"[^"\n]').search
 _RESPONSE_DELTA = re.compile(rb'"type"\s*:\s*"response\.[a-z_.]+\.delta"').search
 _BLOCK_DELTA = re.compile(rb'"type"\s*:\s*"content_block_delta"').search
 
