@@ -99,7 +99,7 @@ class Breakers:
         self._link = link
         self._table = link.local or MemoryStore()
         self._policy = policy
-        self._began = began
+        self.began = began
         self._on_change = on_change
         self._names: tuple[str, ...] = ()
         self._told: dict[str, State] = {}
@@ -163,7 +163,8 @@ class Breakers:
         if after is not row:
             self._table.rows[name] = after
             if (after.until is None) is not (row.until is None):
-                self._fleet.ahead.add(name)
+                # The store will do the same when it hears of it, and count one generation on.
+                self._fleet.generations[name] = permit.shared + 1
             self._announce(name, state(after, now), self._reason(verdict, row))
         if self._link.local is None:
             probe = permit.state is not State.CLOSED
@@ -195,7 +196,7 @@ class Breakers:
     def _describe(self, name: str, now: float) -> dict[str, str | float]:
         row = self._table.rows.get(name, NEW)
         look = self.look(name, now)
-        since = entered(row, now) if row.generation else self._began
+        since = entered(row, now) if row.generation else self.began
         return {
             "name": name,
             "state": look.state.value,
@@ -269,11 +270,10 @@ class Breakers:
         mine = self._table.rows.get(name, NEW)
         fleet = self._fleet
         same = (mine.until is None) is (row.until is None)
-        expected = name in fleet.ahead or row.generation == fleet.generations.get(name, 0)
+        expected = row.generation == fleet.generations.get(name, 0)
         generation = mine.generation if same and expected else mine.generation + 1
         self._table.rows[name] = row._replace(generation=generation)
         fleet.generations[name] = row.generation
-        fleet.ahead.discard(name)
         self._announce(name, state(row, now), "seen by another relayd")
 
     async def _probe_there(self, name: str, now: float, lease_until: float) -> Permit | None:
@@ -297,10 +297,15 @@ class Breakers:
     async def _tell_the_store(self, clock: Callable[[], float]) -> None:
         fleet, ask, store = self._fleet, self._link.ask, self._link.store
         while fleet.news:
-            news = fleet.news[0]
+            # Told again if the answer gets lost: then a failure may count twice, which is better
+            # than a breaker that another one's copy closes because the store never heard of it.
+            name, generation, verdict, probe, at = news = fleet.news[0]
             now = clock()
-            if news.probe or now - news.at < self._policy.window:
-                await self._tell_one(news, now)
+            age = max(now - at, 0.0)
+            if probe or age < self._policy.window:
+                row = await ask(store.judge, name, generation, verdict, self._policy, age, now)
+                if fleet.waiting[name] == 1 and self._known(name):
+                    self._adopt(name, row, now)
             fleet.forget(news)
         while fleet.rests:
             name, until = next(iter(fleet.rests.items()))
@@ -308,20 +313,6 @@ class Breakers:
                 await ask(store.rest, name, min(left, REST_MAX), clock())
             if fleet.rests.get(name) == until:
                 del fleet.rests[name]
-
-    async def _tell_one(self, news: News, now: float) -> None:
-        name, generation, verdict = news.name, news.generation, news.verdict
-        step = self._link.store.judge
-        try:
-            row = await self._link.ask(step, name, generation, verdict, self._policy, now)
-        except StoreAway as error:
-            # It may have been counted: a failure told twice would open too early. A probe's
-            # verdict can be told again, its generation is over after the first time.
-            if error.asked and not news.probe:
-                self._fleet.forget(news)
-            raise
-        if self._fleet.waiting[name] == 1 and self._known(name):
-            self._adopt(name, row, now)
 
 
 def _give_back(asking: asyncio.Task[Permit | None]) -> None:

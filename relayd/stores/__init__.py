@@ -78,9 +78,9 @@ class Store(Protocol):
         ...
 
     async def judge(
-        self, name: str, generation: int, verdict: Verdict, policy: Policy, now: float
+        self, name: str, generation: int, verdict: Verdict, policy: Policy, age: float, now: float
     ) -> Row:
-        """Apply a verdict (`breaker.judge`) and return the breaker as it is then."""
+        """Apply a verdict (`breaker.judge`) that fell `age` seconds ago; the breaker after it."""
         ...
 
     async def rest(self, name: str, seconds: float, now: float) -> None:

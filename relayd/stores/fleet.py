@@ -28,13 +28,12 @@ class News(NamedTuple):
 class Fleet:
     """What the mirror remembers about the shared store.
 
-    `generations`: the store's, as last seen. `ahead`: breakers whose change of state was made here
-    first. `waiting`: how many news of each breaker are not told yet.
+    `generations`: the store's, as last seen, or as it will be when it has heard of a change that
+    was made here. `waiting`: how many news of each breaker are not told yet.
     """
 
     def __init__(self) -> None:
         self.generations: dict[str, int] = {}
-        self.ahead: set[str] = set()
         self.news: deque[News] = deque()
         self.rests: dict[str, float] = {}
         self.waiting: Counter[str] = Counter()

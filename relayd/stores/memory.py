@@ -95,9 +95,9 @@ class MemoryStore:
         return Probe(True, taken)
 
     async def judge(
-        self, name: str, generation: int, verdict: Verdict, policy: Policy, now: float
+        self, name: str, generation: int, verdict: Verdict, policy: Policy, age: float, now: float
     ) -> Row:
-        row = judge(self.rows.get(name, NEW), generation, verdict, policy, now)
+        row = judge(self.rows.get(name, NEW), generation, verdict, policy, now - age)
         self.rows[name] = row
         return row
 

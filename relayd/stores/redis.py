@@ -112,20 +112,23 @@ return answer(1)
 JUDGE = (
     LOAD
     + """
-local verdict, failures = ARGV[3], tonumber(ARGV[4])
+local verdict, failures, at = ARGV[3], tonumber(ARGV[4]), now - ARGV[9]
 if row[1] ~= tonumber(ARGV[2]) then return answer(0) end
 if verdict == 'failure' then
-    table.insert(row, now)
-    while #row - 5 > failures or row[6] <= now - ARGV[5] do table.remove(row, 6) end
+    for i = #row, 6, -1 do
+        if row[i] <= at - ARGV[5] then table.remove(row, i) end
+    end
+    table.insert(row, at)
+    while #row - 5 > failures do table.remove(row, 6) end
     if row[3] ~= 0 or #row - 5 == failures then
         local trips = row[4] + 1
         local wait = math.min(ARGV[6] * ARGV[7] ^ (trips - 1), tonumber(ARGV[8]))
-        row = {row[1] + 1, now, now + math.floor(wait), trips, 0}
+        row = {row[1] + 1, at, at + math.floor(wait), trips, 0}
     end
 elseif verdict == 'neutral' then
     row[5] = 0
 elseif row[3] ~= 0 then
-    row = {row[1] + 1, now, 0, 0, 0}
+    row = {row[1] + 1, at, 0, 0, 0}
 end
 return answer(0)
 """
@@ -196,11 +199,11 @@ class RedisStore:
         return Probe(bool(answer[0]), _row(answer[2], answer[1], now))
 
     async def judge(
-        self, name: str, generation: int, verdict: Verdict, policy: Policy, now: float
+        self, name: str, generation: int, verdict: Verdict, policy: Policy, age: float, now: float
     ) -> Row:
         opens = (policy.failures, _ms(policy.window))
         cools = (_ms(policy.cooldown), policy.cooldown_growth, _ms(policy.cooldown_max))
-        args = (name, generation, verdict.value, *opens, *cools)
+        args = (name, generation, verdict.value, *opens, *cools, _ms(age))
         answer = await self._run(JUDGE, (self._prefix + "breakers",), args)
         return _row(answer[2], answer[1], now)
 

@@ -91,9 +91,16 @@ class SqliteStore:
         return await self._do(lambda db: _probe(db, name, lease, now))
 
     async def judge(
-        self, name: str, generation: int, verdict: Verdict, policy: Policy, now: float
+        self, name: str, generation: int, verdict: Verdict, policy: Policy, age: float, now: float
     ) -> Row:
-        return await self._do(lambda db: _judge(db, name, generation, verdict, policy, now))
+        def act(db: sqlite3.Connection) -> Row:
+            row = _load(db, name, now)
+            after = judge(row, generation, verdict, policy, now - age)
+            if after is not row:
+                _save(db, name, after)
+            return after
+
+        return await self._do(act)
 
     async def rest(self, name: str, seconds: float, now: float) -> None:
         await self._do(lambda db: _rest(db, name, now + seconds))
@@ -280,16 +287,6 @@ def _probe(db: sqlite3.Connection, name: str, lease: float, now: float) -> Probe
         return Probe(False, row)
     _save(db, name, taken)
     return Probe(True, taken)
-
-
-def _judge(
-    db: sqlite3.Connection, name: str, generation: int, verdict: Verdict, policy: Policy, now: float
-) -> Row:
-    row = _load(db, name, now)
-    after = judge(row, generation, verdict, policy, now)
-    if after is not row:
-        _save(db, name, after)
-    return after
 
 
 def _rest(db: sqlite3.Connection, name: str, until: float) -> None:

@@ -96,9 +96,7 @@ def store(place: Place) -> Store:
     return place.store
 
 
-async def _places(
-    request: pytest.FixtureRequest, folder: Path, kind: str
-) -> AsyncIterator[Place]:
+async def _places(request: pytest.FixtureRequest, folder: Path, kind: str) -> AsyncIterator[Place]:
     prefix, url, server = next(_prefixes), "memory:", None
     if kind == "sqlite":
         url = f"sqlite:{folder / 'state.db'}"

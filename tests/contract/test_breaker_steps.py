@@ -16,7 +16,7 @@ POLICY = Policy(failures=3, window=30.0, cooldown=10.0, cooldown_growth=2.0, coo
 async def fail(place: Place, generation: int = 0, times: int = 1) -> Row:
     row = Row()
     for _ in range(times):
-        row = await place.store.judge("a", generation, Verdict.FAILURE, POLICY, place.now)
+        row = await place.store.judge("a", generation, Verdict.FAILURE, POLICY, 0.0, place.now)
     return row
 
 
@@ -57,13 +57,21 @@ async def test_a_verdict_of_another_generation_changes_nothing(place: Place) -> 
     assert (await fail(place, generation=7)).until is None
     await fail(place)
     place.advance(10)
-    row = await place.store.judge("a", 0, Verdict.SUCCESS, POLICY, place.now)
+    row = await place.store.judge("a", 0, Verdict.SUCCESS, POLICY, 0.0, place.now)
     assert state(row, place.now) is State.HALF_OPEN
+
+
+async def test_a_verdict_counts_from_when_it_fell(place: Place) -> None:
+    for age in (29.0, 8.0, 4.0):
+        row = await place.store.judge("a", 0, Verdict.FAILURE, POLICY, age, place.now)
+    assert state(row, place.now) is State.OPEN
+    assert row.since == pytest.approx(place.now - 4, abs=1)
+    assert row.until == pytest.approx(place.now + 6, abs=1)
 
 
 async def test_breakers_are_apart(place: Place) -> None:
     await fail(place, times=3)
-    row = await place.store.judge("b", 0, Verdict.FAILURE, POLICY, place.now)
+    row = await place.store.judge("b", 0, Verdict.FAILURE, POLICY, 0.0, place.now)
     assert row.until is None
     shared = await place.store.read(place.now)
     assert {name: state(row, place.now) for name, row in shared.rows.items()} == {
@@ -100,7 +108,7 @@ async def test_the_place_of_a_probe_ends_with_its_lease(place: Place) -> None:
 async def test_a_probe_that_was_answered_closes_it(place: Place, verdict: Verdict) -> None:
     await half_open(place)
     _, row = await place.store.probe("a", 60.0, place.now)
-    row = await place.store.judge("a", row.generation, verdict, POLICY, place.now)
+    row = await place.store.judge("a", row.generation, verdict, POLICY, 0.0, place.now)
     assert row == Row(generation=3, since=row.since)
     assert row.since == pytest.approx(place.now, abs=1)
 
@@ -116,7 +124,7 @@ async def test_a_probe_that_fails_opens_it_for_longer(place: Place) -> None:
 async def test_a_neutral_probe_gives_its_place_back(place: Place) -> None:
     await half_open(place)
     _, row = await place.store.probe("a", 60.0, place.now)
-    row = await place.store.judge("a", row.generation, Verdict.NEUTRAL, POLICY, place.now)
+    row = await place.store.judge("a", row.generation, Verdict.NEUTRAL, POLICY, 0.0, place.now)
     assert state(row, place.now) is State.HALF_OPEN
     assert (await place.store.probe("a", 60.0, place.now)).granted
 
@@ -139,7 +147,7 @@ async def test_any_course_of_verdicts_goes_as_the_rules_say(place: Place) -> Non
                 generation = model.generation - dice.choice([0, 0, 0, 1])
                 verdict = dice.choice([Verdict.FAILURE, *Verdict])
                 model = judge(model, generation, verdict, policy, now)
-                row = await place.store.judge(name, generation, verdict, policy, now)
+                row = await place.store.judge(name, generation, verdict, policy, 0.0, now)
             assert (row.generation, row.trips) == (model.generation, model.trips)
             assert len(row.failures) == len(model.failures)
             assert state(row, now) is state(model, now)

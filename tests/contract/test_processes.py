@@ -22,9 +22,7 @@ async def spenders(place: Place, number: int) -> AsyncIterator[list[Process]]:
     module = [sys.executable, "-m", "tests.contract.spender"]
     command = [*module, place.url, place.prefix, str(number), str(CAP)]
     processes = [
-        await asyncio.create_subprocess_exec(
-            *command, str(n), stdin=PIPE, stdout=PIPE, cwd=PROJECT
-        )
+        await asyncio.create_subprocess_exec(*command, str(n), stdin=PIPE, stdout=PIPE, cwd=PROJECT)
         for n in range(PROCESSES)
     ]
     try:
