@@ -180,9 +180,9 @@ def _letters(body: bytes) -> str:
     return body.decode("latin-1")
 
 
-def _exact(token: str) -> str:
-    """The string that a JSON string token, quotes included, stands for."""
-    text = json.loads(token.encode("latin-1").decode("utf-8"))
+def _exact(quoted: str) -> str:
+    """The text that a JSON string, quotes included, stands for."""
+    text = json.loads(quoted.encode("latin-1").decode("utf-8"))
     assert isinstance(text, str)
     return text
 
@@ -215,8 +215,8 @@ def _walk(text: str, at: int, values: dict[str, object], spans: dict[str, tuple[
     """Go over the members from `at`, fill both maps; returns the end of the last one."""
     found = _FIRST.match(text, at)
     while found:
-        token = found[1]
-        key = token[1:-1] if token.isascii() and "\\" not in token else _exact(token)
+        quoted = found[1]
+        key = quoted[1:-1] if quoted.isascii() and "\\" not in quoted else _exact(quoted)
         start = found.end()
         values[key], at = _scan(text, start)
         spans[key] = (*spans[key], (start, at)) if key in spans else ((start, at),)

@@ -133,20 +133,18 @@ class Watcher:
     # ---- bytes to LF-only text
 
     def _feed(self, data: bytes) -> int:
-        mode = self._mode
-        if mode is _Mode.START:
-            data = self._start(data)
-        if mode is _Mode.ENDED or not data:
+        if self._mode is not _Mode.EVENTS:
+            if self._mode is _Mode.ENDED:
+                return 0
+            if self._mode is _Mode.START:
+                data = self._start(data)
+        if self._skip_lf or b"\r" in data:
+            data = self._with_line_feeds(data)
+        if not data:
             return 0
-        if self._skip_lf:
-            self._skip_lf = False
-            data = data.removeprefix(b"\n")
-        if b"\r" in data:
-            self._skip_lf = data.endswith(b"\r")
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if mode is _Mode.COMMENT or mode is _Mode.LARGE:
-            return self._resume(data)
-        return self._append(data)
+        if self._mode is _Mode.EVENTS:
+            return self._append(data)
+        return self._resume(data)
 
     def _start(self, data: bytes) -> bytes:
         """What follows the byte order mark, if there is one; nothing while that is open."""
@@ -157,6 +155,16 @@ class Watcher:
         self._held.clear()
         self._mode = _Mode.EVENTS
         return data.removeprefix(_BOM)
+
+    def _with_line_feeds(self, data: bytes) -> bytes:
+        """The same with every line end an LF. A CR at the end counts at once."""
+        if self._skip_lf and data:
+            self._skip_lf = False
+            data = data.removeprefix(b"\n")
+        if b"\r" in data:
+            self._skip_lf = data.endswith(b"\r")
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return data
 
     def _resume(self, data: bytes) -> int:
         """Look for the end of what is not kept; go on behind it."""

@@ -45,8 +45,8 @@ def bodies(draw: st.DrawFn) -> tuple[list[tuple[str, str, str]], str, bytes]:
     """Members, the object as a format with `%s` for each value, and the object itself."""
     parts = draw(members())
     form = ",".join(
-        draw(BLANKS) + token.replace("%", "%%") + draw(BLANKS) + ":" + draw(BLANKS) + "%s"
-        for _, token, _ in parts
+        draw(BLANKS) + written.replace("%", "%%") + draw(BLANKS) + ":" + draw(BLANKS) + "%s"
+        for _, written, _ in parts
     )
     form = draw(BLANKS) + "{" + form + draw(BLANKS) + "}" + draw(BLANKS)
     return parts, form, (form % tuple(value for _, _, value in parts)).encode()

@@ -169,7 +169,7 @@ def test_null_and_false_both_mean_no_stream(stream: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "model"),
+    ("quoted", "model"),
     [
         ('"gpt-4o"', "gpt-4o"),
         ('"\\u0067pt"', "gpt"),
@@ -179,8 +179,8 @@ def test_null_and_false_both_mean_no_stream(stream: bytes) -> None:
         ('"😀"', "😀"),
     ],
 )
-def test_the_model_is_read_exactly(token: str, model: str) -> None:
-    assert read(b'{"model":%b,%b}' % (token.encode(), ASK), CHAT).model == model
+def test_the_model_is_read_exactly(quoted: str, model: str) -> None:
+    assert read(b'{"model":%b,%b}' % (quoted.encode(), ASK), CHAT).model == model
 
 
 def test_keys_are_read_exactly_and_spans_count_bytes() -> None:
