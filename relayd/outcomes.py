@@ -152,9 +152,9 @@ def classify(status: int, code: str | None = None, kind: str | None = None) -> O
     return Outcome.REFUSED if 400 <= status < 500 else Outcome.SERVER_ERROR
 
 
-def listed(status: int, statuses: Collection[int | str]) -> bool:
-    """True if `failover.statuses` names this status, by number or by class (`"5xx"`).
+def listed(status: int, statuses: Collection[int]) -> bool:
+    """True if `failover.statuses` names this status.
 
     600 and above are invalid and count as 5xx (RFC 9110, 15).
     """
-    return status in statuses or f"{min(status // 100, 5)}xx" in statuses
+    return min(status, 599) in statuses

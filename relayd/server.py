@@ -141,7 +141,7 @@ class Server:
         name = writer.get_extra_info("peername")
         if isinstance(name, tuple):
             return Peer(str(name[0]), self._trusted().covers(str(name[0])))
-        return Peer("unix:", self._trusted().covers("unix:"))
+        return Peer("unix:", self._trusted().covers(""))
 
 
 def _turn_away(conn: Conn, error: RelayError) -> None:
