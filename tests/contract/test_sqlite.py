@@ -1,0 +1,154 @@
+"""What only the SQLite store can do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from relayd.breaker import Policy, Row, Verdict
+from relayd.quota import KEPT_DAYS, Turn
+from relayd.stores import Settlement, StoreAway
+from relayd.stores.sqlite import SqliteStore
+from tests.contract.conftest import START
+
+POLICY = Policy(failures=1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(str(path), timeout=0.05)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def other(path: Path, store: SqliteStore) -> Iterator[sqlite3.Connection]:
+    """Another program with the same file open."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    yield connection
+    connection.close()
+
+
+def a_turn(id: str, day: str = "2026-03-01") -> Turn:
+    return Turn(id, day, "ann", 50, 0, START, 600.0)
+
+
+def spoil(path: Path) -> None:
+    path.write_bytes(b"not a database" * 100)
+
+
+def unspoil(path: Path) -> bytes:
+    """Take the file away; what was in it."""
+    found = path.read_bytes()
+    path.unlink()
+    return found
+
+
+async def spend(store: SqliteStore, id: str, day: str = "2026-03-01") -> int:
+    turn = a_turn(id, day)
+    grant = await store.reserve(turn)
+    await store.settle([Settlement(turn, True)])
+    return grant.used
+
+
+async def test_what_was_counted_survives_a_restart(store: SqliteStore, path: Path) -> None:
+    await spend(store, "1")
+    await store.close()
+    again = SqliteStore(str(path))
+    assert await spend(again, "2") == 2
+    await again.close()
+
+
+async def test_a_closed_store_does_nothing(store: SqliteStore) -> None:
+    await store.close()
+    with pytest.raises(StoreAway) as caught:
+        await store.read(0.0)
+    assert not caught.value.asked
+
+
+async def test_a_lock_that_another_holds_too_long_is_an_absence(
+    store: SqliteStore, other: sqlite3.Connection
+) -> None:
+    await spend(store, "1")
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreAway, match="locked"):
+        await spend(store, "2")
+    other.execute("ROLLBACK")
+    assert await spend(store, "3") == 2
+
+
+async def test_the_event_loop_turns_while_a_lock_is_waited_for(
+    store: SqliteStore, other: sqlite3.Connection
+) -> None:
+    await spend(store, "1")
+    other.execute("BEGIN IMMEDIATE")
+    waiting = asyncio.create_task(spend(store, "2"))
+    turns = 0
+    while not waiting.done():
+        turns += 1
+        # A loop that waited for the lock itself would come round once or twice.
+        await asyncio.wait({waiting}, timeout=0.001)
+    other.execute("ROLLBACK")
+    assert turns > 5
+    assert isinstance(waiting.exception(), StoreAway)
+
+
+async def test_a_file_that_is_no_database_is_named_and_left_alone(
+    store: SqliteStore, path: Path
+) -> None:
+    spoil(path)
+    with pytest.raises(StoreAway, match="not a database"):
+        await store.read(0.0)
+    assert unspoil(path).startswith(b"not a database")
+    assert await spend(store, "1") == 1
+
+
+async def test_a_file_of_another_version_is_refused(
+    store: SqliteStore, other: sqlite3.Connection
+) -> None:
+    other.execute("PRAGMA user_version = 7")
+    with pytest.raises(StoreAway, match="expected schema version 1, got 7"):
+        await store.read(0.0)
+
+
+async def test_a_folder_that_is_missing_is_an_absence(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "missing" / "state.db"))
+    with pytest.raises(StoreAway, match="unable to open"):
+        await store.read(0.0)
+    (tmp_path / "missing").mkdir()
+    assert await spend(store, "1") == 1
+    await store.close()
+
+
+async def test_days_beyond_those_kept_are_dropped(
+    store: SqliteStore, other: sqlite3.Connection
+) -> None:
+    for n in range(KEPT_DAYS + 2):
+        await spend(store, str(n), f"2026-03-0{n + 1}")
+    kept = [day for (day,) in other.execute("SELECT day FROM turns ORDER BY day")]
+    assert kept == ["2026-03-03", "2026-03-04", "2026-03-05"]
+
+
+async def test_a_breaker_of_an_earlier_boot_means_nothing(store: SqliteStore) -> None:
+    opened = await store.judge("a", 0, Verdict.FAILURE, POLICY, 0.0, 90_000.0)
+    await store.rest("a", 60.0, 90_000.0)
+    assert opened.until is not None
+    shared = await store.read(5.0)
+    assert shared.rows == {"a": Row(generation=opened.generation + 1, since=5.0)}
+    assert shared.rests == {}
+
+
+async def test_two_stores_that_open_a_new_file_at_once_both_succeed(path: Path) -> None:
+    stores = [SqliteStore(str(path), timeout=5.0) for _ in range(8)]
+    await asyncio.gather(*(store.read(0.0) for store in stores))
+    assert max(await asyncio.gather(*(spend(s, str(id(s))) for s in stores))) == 8
+    await asyncio.gather(*(store.close() for store in stores))
