@@ -24,6 +24,7 @@ import h11
 
 from . import errors
 from .framing import Body, Chunked, Length, UntilClose
+from .knownlines import KnownLines
 
 Fields = list[tuple[bytes, bytes]]
 """Header fields in order, names in lower case."""
@@ -72,7 +73,7 @@ class Request:
         return self.chunked or bool(self.length)
 
 
-def take_request(buffer: bytearray, limit: int) -> Request | None:
+def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None) -> Request | None:
     """Remove one request head from the buffer; None if more bytes are needed.
 
     Raises an `errors.RelayError` (400, 417, 431, 501, 505) for a head that is not served; the
@@ -87,7 +88,18 @@ def take_request(buffer: bytearray, limit: int) -> Request | None:
     head = bytes(buffer[: end + 4])
     del buffer[: end + 4]
     _refuse_odd_bytes(head)
-    return _request(head, limit)
+    if known is None:
+        return _judge(*_parse(head, limit))
+    first, *lines = head[:-4].split(b"\r\n")
+    found, new = known.split(lines)
+    method, target, version, fields = _parse(b"\r\n".join((first, *new, b"\r\n")), limit)
+    if len(fields) == len(new):
+        known.learn(new, fields)
+        parsed = iter(fields)
+        fields = [pair or next(parsed) for pair in found]
+    else:  # h11 folds equal lengths into one
+        fields += [pair for pair in found if pair]
+    return _judge(method, target, version, fields)
 
 
 def _refuse_early(buffer: bytearray, seen: int, limit: int) -> None:
@@ -113,7 +125,7 @@ def _refuse_odd_bytes(head: bytes) -> None:
         raise errors.BadFraming("the request head holds a control byte")
 
 
-def _request(head: bytes, limit: int) -> Request:
+def _parse(head: bytes, limit: int) -> tuple[bytes, bytes, bytes, Fields]:
     # One h11 connection a message: it parses, the bytes back to the client are our own, so its
     # state machine would stay behind (61-73 us a response to bring it along).
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=limit)
@@ -127,7 +139,7 @@ def _request(head: bytes, limit: int) -> Request:
     version = event.http_version
     if version not in (b"1.1", b"1.0"):
         raise errors.UnsupportedVersion()
-    return _judge(event.method, event.target, version, list(event.headers))
+    return event.method, event.target, version, list(event.headers)
 
 
 def _refusal(exc: h11.RemoteProtocolError) -> errors.RelayError:

@@ -59,7 +59,7 @@ class Wake:
         self.why: Why | None = None
 
     async def wait(self) -> None:
-        """Return after the next `wake`; raise `Interrupt` if there was one, before or during."""
+        """Return after the next `wake`; raise `Interrupt` if there was one."""
         if self.why is None:
             self._future = self._loop.create_future()
             try:
@@ -135,7 +135,7 @@ class Alarm:
 
 
 def _nothing() -> None:
-    """The callback of a connection nobody listens to."""
+    """Nobody listens."""
 
 
 class Conn(asyncio.Protocol):
@@ -151,6 +151,7 @@ class Conn(asyncio.Protocol):
     __slots__ = (
         "_keep",
         "_paused",
+        "_probe",
         "born",
         "buffer",
         "ended",
@@ -185,6 +186,7 @@ class Conn(asyncio.Protocol):
         self.on_writable: Callable[[], None] = _nothing
         self.wake = wake
         self._paused = False
+        self._probe: select.poll | None = None
         self.transport.set_protocol(self)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH)
         if hasattr(self.transport, "max_size"):
@@ -261,10 +263,10 @@ class Conn(asyncio.Protocol):
         """True if the peer has sent nothing, not even a FIN, that was not read yet."""
         if self.ended or self.buffer or self.transport.is_closing():
             return False
-        sock = self.transport.get_extra_info("socket")
-        probe = select.poll()
-        probe.register(sock.fileno(), select.POLLIN)
-        return not probe.poll(0)
+        if self._probe is None:
+            self._probe = select.poll()
+            self._probe.register(self.transport.get_extra_info("socket"), select.POLLIN)
+        return not self._probe.poll(0)
 
     def silence(self) -> None:
         """Nobody listens any more."""

@@ -71,9 +71,12 @@ class Pool(Generic[C]):
         return None
 
     def give(self, origin: Origin, conn: C, now: float) -> bool:
-        """Keep a connection whose last answer ended cleanly; False if it was closed instead."""
+        """Keep a connection whose last answer ended cleanly; False if it was closed instead.
+
+        That nothing follows the answer is looked at when it is taken again, by the kernel's word.
+        """
         entry = _Entry(conn, now)
-        if not self.size or not self._fresh(entry, now) or not conn.is_quiet():
+        if not self.size or not self._fresh(entry, now):
             conn.close()
             return False
         entries = self._idle.setdefault(origin, deque())

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from .config import Listen, Trusted, Unix
 from .errors import Draining, Overloaded, RelayError, body
 from .httpsink import DateLine
+from .knownlines import KnownLines
 from .net import Clock, Conn, Wake, Why
 from .session import Peer, Rules, Serve, Session
 
@@ -48,6 +49,7 @@ class Server:
         self._paths: list[tuple[str, int]] = []  # unix sockets made here: path and inode
         self._sessions: dict[asyncio.Task[None], Session] = {}
         self._date = DateLine()
+        self._known = KnownLines()
         self.draining = False
 
     @property
@@ -127,6 +129,7 @@ class Server:
             self._serve,
             lambda: self.draining,
             self._date,
+            self._known,
         )
         task = loop.create_task(session.run())
         self._sessions[task] = session

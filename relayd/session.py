@@ -8,16 +8,17 @@ served.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from random import getrandbits
 
 from . import errors
 from .framing import BadChunk
 from .headers import is_request_id
 from .http1 import Request, request_body, take_request
 from .httpsink import CONTINUE, DateLine, HttpSink
+from .knownlines import KnownLines
 from .net import Clock, Conn, Interrupt, Wake, Why
 from .record import Record
 from .replies import refuse
@@ -75,7 +76,7 @@ class Visit:
         given = self.request.field(b"x-request-id") if self.peer.trusted else None
         if given is not None and is_request_id(given):
             return given.decode("ascii")
-        return secrets.token_hex(16)
+        return f"{getrandbits(128):032x}"
 
     def _address(self) -> str:
         if self.peer.trusted:
@@ -95,7 +96,7 @@ class Left(Exception):
 class Session:
     """The life of one connection; `run` returns when it is closed."""
 
-    __slots__ = ("_draining", "_rules", "_serve", "clock", "conn", "peer", "sink", "wake")
+    __slots__ = ("_draining", "_known", "_rules", "_serve", "clock", "conn", "peer", "sink", "wake")
 
     def __init__(
         self,
@@ -106,6 +107,7 @@ class Session:
         serve: Serve,
         draining: Callable[[], bool],
         date: DateLine,
+        known: KnownLines,
     ) -> None:
         self.conn = conn
         self.peer = peer
@@ -115,6 +117,7 @@ class Session:
         self._rules = rules
         self._serve = serve
         self._draining = draining
+        self._known = known
         conn.wake = self.wake
 
     async def run(self) -> None:
@@ -160,7 +163,7 @@ class Session:
     def _answer(self, error: errors.RelayError) -> None:
         """An error before there was a request to speak of."""
         self.sink.keep_alive = False
-        record = Record(id=secrets.token_hex(16), began=time.time())
+        record = Record(id=f"{getrandbits(128):032x}", began=time.time())
         refuse(self.sink, error, None, record)
 
     # Reading.
@@ -172,7 +175,7 @@ class Session:
         begun = False
         while True:
             if conn.buffer:
-                request = take_request(conn.buffer, rules.max_head_bytes)
+                request = take_request(conn.buffer, rules.max_head_bytes, self._known)
                 if request is not None:
                     self.clock.disarm()
                     conn.resume()
