@@ -314,7 +314,8 @@ class _Call:
             raise AttemptFailed(Outcome.CLOSED, detail="closed in the middle of an answer")
         if body.done:
             verdict = peek.close()
-        if len(peek.held) > self.job.max_response_bytes:
+        held_whole = self.job.hold or peek.watcher is None  # else the peek's own limit holds
+        if held_whole and len(peek.held) > self.job.max_response_bytes:
             raise AttemptFailed(Outcome.TOO_LARGE)
         return verdict
 
