@@ -265,9 +265,12 @@ assert set(READINGS) == set(Surface)
 
 
 def _document(data: bytes) -> Document | None:
-    """The JSON object in `data`, or None: no JSON, no object, or nested beyond the interpreter."""
+    """The JSON object in `data`, or None: no JSON, no object, or nested beyond the interpreter.
+
+    A control byte within a string is let pass: it must not hide a finish or an error.
+    """
     try:
-        value = json.loads(data)
+        value = json.loads(data, strict=False)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -340,6 +343,6 @@ def _tail_usage(tail: bytes) -> object:
         return None
     text = tail[found.end() - 1 :].decode("utf-8", "replace")
     try:
-        return json.JSONDecoder().raw_decode(text)[0]
+        return json.JSONDecoder(strict=False).raw_decode(text)[0]
     except (ValueError, RecursionError):
         return None

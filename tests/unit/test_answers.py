@@ -390,3 +390,11 @@ def test_usage_at_the_end_of_a_large_answer_is_found() -> None:
 def test_usage_at_the_start_of_a_large_answer_is_not_looked_for() -> None:
     body = b'{"usage":{"prompt_tokens":8},"data":"%b"}' % (b"a" * MAX_PARSED)
     assert usage_of(body, Surface.EMBEDDINGS) == (None, None)
+
+
+@pytest.mark.parametrize("sign", [b"\x0b", b"\x0c", b"\x1c", b"\t"])
+def test_a_control_byte_in_a_text_hides_neither_finish_nor_error(sign: bytes) -> None:
+    reading = READINGS[Surface.CHAT]
+    finish = b'{"choices":[{"delta":{"content":"a%b"},"finish_reason":"stop"}]}' % sign
+    assert reading.judge(b"", finish).finish_reason == "stop"
+    assert reading.judge(b"", b'{"error":{"message":"a%b"}}' % sign).flags & ERROR
