@@ -98,7 +98,7 @@ class Ready:
     keys: tuple[Secret | None, ...] = (None,)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Step:
     """What to do next: wait `delay` seconds, then ask this candidate with this key."""
 

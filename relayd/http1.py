@@ -19,15 +19,13 @@ Bodies are `framing`'s: neither parser sees them. Knows no configuration and no 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
 
 import h11
 
 from . import errors
 from .framing import Body, Chunked, Length, UntilClose
-from .knownlines import KnownLines
-
-Fields = list[tuple[bytes, bytes]]
-"""Header fields in order, names in lower case."""
+from .knownlines import FRAMING, Fields, KnownLines, Start, stands_alone
 
 MAX_RESPONSE_HEAD = 65536
 """Bytes of one response head; nginx stops at 8 KiB, Go at 1 MiB, providers send about 2 KiB."""
@@ -55,6 +53,7 @@ class Request:
     path: str
     version: bytes
     fields: Fields
+    first: dict[bytes, bytes]
     length: int | None
     chunked: bool
     keep_alive: bool
@@ -62,10 +61,7 @@ class Request:
 
     def field(self, name: bytes) -> bytes | None:
         """The first value of a field, `name` in lower case."""
-        for key, value in self.fields:
-            if key == name:
-                return value
-        return None
+        return self.first.get(name)
 
     @property
     def has_body(self) -> bool:
@@ -90,16 +86,26 @@ def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None)
     _refuse_odd_bytes(head)
     if known is None:
         return _judge(*_parse(head, limit))
+    return _judge(*_remembered(head, limit, known))
+
+
+def _remembered(head: bytes, limit: int, known: KnownLines) -> Parsed:
+    """What h11 makes of a head, with its earlier word for the lines that it has seen."""
     first, *lines = head[:-4].split(b"\r\n")
-    found, new = known.split(lines)
-    method, target, version, fields = _parse(b"\r\n".join((first, *new, b"\r\n")), limit)
-    if len(fields) == len(new):
-        known.learn(new, fields)
-        parsed = iter(fields)
-        fields = [pair or next(parsed) for pair in found]
-    else:  # h11 folds equal lengths into one
-        fields += [pair for pair in found if pair]
-    return _judge(method, target, version, fields)
+    start, found = known.start(first), known.fields(lines)
+    complete = [pair for pair in found if pair is not None]
+    if start is not None and len(complete) == len(found) and stands_alone(complete):
+        return start, complete
+    asked = [pair is None or pair[0] in FRAMING for pair in found]
+    new = list(compress(lines, asked))
+    start, fields = _parse(b"\r\n".join((first, *new, b"\r\n")), limit)
+    if len(fields) != len(new):
+        return start, fields + complete  # h11 made one of equal lengths: nothing to remember
+    known.learn(first, start, new, fields)
+    parsed = iter(fields)
+    return start, [
+        next(parsed) if ask or not pair else pair for ask, pair in zip(asked, found, strict=True)
+    ]
 
 
 def _refuse_early(buffer: bytearray, seen: int, limit: int) -> None:
@@ -125,7 +131,10 @@ def _refuse_odd_bytes(head: bytes) -> None:
         raise errors.BadFraming("the request head holds a control byte")
 
 
-def _parse(head: bytes, limit: int) -> tuple[bytes, bytes, bytes, Fields]:
+Parsed = tuple[Start, Fields]
+
+
+def _parse(head: bytes, limit: int) -> Parsed:
     # One h11 connection a message: it parses, the bytes back to the client are our own, so its
     # state machine would stay behind (61-73 us a response to bring it along).
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=limit)
@@ -139,7 +148,7 @@ def _parse(head: bytes, limit: int) -> tuple[bytes, bytes, bytes, Fields]:
     version = event.http_version
     if version not in (b"1.1", b"1.0"):
         raise errors.UnsupportedVersion()
-    return event.method, event.target, version, list(event.headers)
+    return (event.method, event.target, version), list(event.headers)
 
 
 def _refusal(exc: h11.RemoteProtocolError) -> errors.RelayError:
@@ -150,28 +159,32 @@ def _refusal(exc: h11.RemoteProtocolError) -> errors.RelayError:
     return errors.BadFraming()
 
 
-def _judge(method: bytes, target: bytes, version: bytes, fields: Fields) -> Request:
-    length: int | None = None
-    coded = expects = False
+def _judge(start: Start, fields: Fields) -> Request:
+    method, target, version = start
+    first = dict(reversed(fields))
+    length = first.get(b"content-length")
+    coded = b"transfer-encoding" in first
     keep_alive = version == b"1.1"
-    for name, value in fields:
-        if name == b"content-length":
-            length = int(value)
-        elif name == b"transfer-encoding":
-            coded = True
-        elif name == b"connection":
-            keep_alive = keep_alive and b"close" not in tokens(value)
-        elif name == b"expect" and version == b"1.1":
-            if value.lower() != b"100-continue":
-                raise errors.UnknownExpectation()
-            expects = True
+    if b"connection" in first:
+        values = [value for name, value in fields if name == b"connection"]
+        keep_alive = keep_alive and not any(b"close" in tokens(value) for value in values)
+    expects = b"expect" in first and version == b"1.1"
+    if expects and first[b"expect"].lower() != b"100-continue":
+        raise errors.UnknownExpectation()
     if coded and (length is not None or version == b"1.0"):
         raise errors.BadFraming(
             "Transfer-Encoding is not accepted beside Content-Length or HTTP/1.0"
         )
-    path = _path(method, target)
     return Request(
-        method.decode("ascii"), path, version, fields, length, coded, keep_alive, expects
+        method=method.decode("ascii"),
+        path=_path(method, target),
+        version=version,
+        fields=fields,
+        first=first,
+        length=None if length is None else int(length),
+        chunked=coded,
+        keep_alive=keep_alive,
+        expects=expects,
     )
 
 

@@ -59,7 +59,7 @@ class BodyFault(ValueError):
         self.param = param
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Facts:
     """What relayd needs to know of one body; all offsets are in bytes of that body.
 
@@ -144,7 +144,7 @@ def with_member(value: bytes | None, name: str, member: bytes) -> bytes:
     return splice(value, facts, {name: member})
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class _Outline:
     """The top level of an object: each member's last value, and where all of them are."""
 

@@ -1,11 +1,18 @@
-"""A memory over h11: header field lines that it has accepted before.
+"""A memory over h11: the lines of request heads that it has accepted before.
 
-Bounded, without credentials, and without the fields that frame a message. Does not parse.
+Clients repeat themselves: all lines of an SDK's request but one or two are the same every time, and
+a field line is valid or not whatever stands around it. So h11 parses what is new, together with the
+fields whose meaning depends on others (`FRAMING`); where nothing is new and each of those stands
+once, its earlier word holds. Bounded. Credentials are remembered by their own connection alone.
+Does not parse.
 """
 
 from __future__ import annotations
 
-Fields = list[tuple[bytes, bytes]]
+Field = tuple[bytes, bytes]
+Fields = list[Field]
+Start = tuple[bytes, bytes, bytes]
+"""Method, target and version of a request line."""
 
 MAX_KNOWN = 512
 """Lines remembered; then all are forgotten, and those in use come back with the next request."""
@@ -13,42 +20,46 @@ MAX_KNOWN = 512
 MAX_KNOWN_LINE = 256
 """Bytes of a line that is worth remembering."""
 
-NEVER_KNOWN = frozenset(
-    {
-        b"host",  # h11 wants exactly one
-        b"content-length",
-        b"transfer-encoding",
-        b"authorization",
-        b"proxy-authorization",
-        b"x-api-key",
-        b"cookie",
-    }
-)
-"""Fields that h11 sees in every request, because they frame it, and those that are secrets."""
+FRAMING = frozenset({b"host", b"content-length", b"transfer-encoding"})
+"""Fields that are right or wrong only together (RFC 9112, 3.2 and 6.3)."""
+
+SECRET = frozenset({b"authorization", b"proxy-authorization", b"x-api-key", b"cookie"})
 
 
 class KnownLines:
-    """Field lines that h11 has accepted before, with what it made of them.
+    """What is remembered; `shared` by all connections, the rest of this one."""
 
-    Clients repeat themselves: of an SDK's 17 fields 14 are the same in every request, and a field
-    line is valid or not whatever stands around it. h11 parses what is new, and every time the
-    fields whose meaning depends on others (`NEVER_KNOWN`). No credential is remembered.
-    """
+    __slots__ = ("_own", "_shared", "_starts")
 
-    __slots__ = ("_lines",)
+    def __init__(self, shared: KnownLines | None = None) -> None:
+        self._starts: dict[bytes, Start] = shared._starts if shared else {}
+        self._shared: dict[bytes, Field] = shared._shared if shared else {}
+        self._own: dict[bytes, Field] = {}
 
-    def __init__(self) -> None:
-        self._lines: dict[bytes, tuple[bytes, bytes]] = {}
+    def start(self, line: bytes) -> Start | None:
+        """What a request line says, if it is known."""
+        return self._starts.get(line)
 
-    def split(self, lines: list[bytes]) -> tuple[list[tuple[bytes, bytes] | None], list[bytes]]:
-        """What is known of each line (or None), and the lines that are new."""
-        found = [self._lines.get(line) for line in lines]
-        return found, [line for line, pair in zip(lines, found, strict=True) if pair is None]
+    def fields(self, lines: list[bytes]) -> list[Field | None]:
+        """What each line says, None where it is new."""
+        shared, own = self._shared, self._own
+        return [shared.get(line) or own.get(line) for line in lines]
 
-    def learn(self, lines: list[bytes], fields: Fields) -> None:
-        """Remember what h11 made of new lines, in the same order."""
-        if len(self._lines) > MAX_KNOWN:
-            self._lines.clear()
+    def learn(self, start: bytes, meant: Start, lines: list[bytes], fields: Fields) -> None:
+        """Remember what h11 made of a request line and of field lines in the same order."""
+        if len(self._shared) > MAX_KNOWN or len(self._starts) > MAX_KNOWN:
+            self._shared.clear()
+            self._starts.clear()
+        if b"?" not in start and len(start) <= MAX_KNOWN_LINE:  # a query may hold a key
+            self._starts[start] = meant
         for line, field in zip(lines, fields, strict=True):
-            if field[0] not in NEVER_KNOWN and len(line) <= MAX_KNOWN_LINE:
-                self._lines[line] = field
+            if field[0] in SECRET:
+                self._own = {line: field}
+            elif len(line) <= MAX_KNOWN_LINE and field[0] != b"transfer-encoding":
+                self._shared[line] = field
+
+
+def stands_alone(fields: Fields) -> bool:
+    """Whether no two fields have to agree: one host, one length at the most."""
+    names = [name for name, _ in fields]
+    return names.count(b"host") == 1 and names.count(b"content-length") < 2

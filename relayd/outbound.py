@@ -26,7 +26,7 @@ _ACCEPT = {
 _DENY = b'"deny"'
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """One request as an exchange takes it, whoever brought it.
 

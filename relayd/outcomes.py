@@ -14,6 +14,9 @@ from enum import Enum
 class Outcome(Enum):
     """How one attempt ended; the value is the log's word."""
 
+    # Members are single: identity will do. Enum's own hash is a Python call.
+    __hash__ = object.__hash__
+
     OK = "ok"
     DNS = "dns_failed"
     CONNECT = "connect_failed"
@@ -47,6 +50,9 @@ class Outcome(Enum):
 
 class Blame(Enum):
     """What an outcome tells a breaker."""
+
+    # Members are single: identity will do. Enum's own hash is a Python call.
+    __hash__ = object.__hash__
 
     SUCCESS = "success"
     FAILURE = "failure"

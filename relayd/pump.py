@@ -21,7 +21,7 @@ from .sse import CONTENT, ERROR, FINAL
 from .upstream import LINGER, Answer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Limits:
     """What bounds one relayed stream: seconds, and bytes (0: no limit)."""
 

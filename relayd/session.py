@@ -117,7 +117,7 @@ class Session:
         self._rules = rules
         self._serve = serve
         self._draining = draining
-        self._known = known
+        self._known = KnownLines(known)
         conn.wake = self.wake
 
     async def run(self) -> None:

@@ -11,6 +11,9 @@ from enum import Enum
 class Surface(Enum):
     """One relayed API; the value is its name in configuration (`surfaces = [...]`)."""
 
+    # Members are single: identity will do. Enum's own hash is a Python call.
+    __hash__ = object.__hash__
+
     CHAT = "chat"
     COMPLETIONS = "completions"
     EMBEDDINGS = "embeddings"

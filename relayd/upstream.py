@@ -48,7 +48,7 @@ EXPIRED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Job:
     """One request to one provider, ready to send, and how its answer is judged.
 
