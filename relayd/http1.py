@@ -79,7 +79,7 @@ def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None)
         del buffer[:2]  # RFC 9112, 2.2: skip an empty line before the request line
     end = buffer.find(b"\r\n\r\n")
     if end < 0 or end + 4 > limit:
-        _refuse_early(buffer, limit if end < 0 else end, limit)
+        _refuse_early(buffer, limit)
         return None
     head = bytes(buffer[: end + 4])
     del buffer[: end + 4]
@@ -108,17 +108,14 @@ def _remembered(head: bytes, limit: int, known: KnownLines) -> Parsed:
     ]
 
 
-def _refuse_early(buffer: bytearray, seen: int, limit: int) -> None:
+def _refuse_early(buffer: bytearray, limit: int) -> None:
     """Do not wait for the end of what can never become a request (a TLS hello, a bare LF)."""
-    if len(buffer) >= limit or seen > limit:
-        raise errors.HeadTooLarge()
-    if buffer[:1] and buffer[:1] not in _TOKEN_BYTES and buffer != b"\r":
+    if buffer[:1].translate(None, _TOKEN) and buffer != b"\r":
         raise errors.BadFraming()
+    if len(buffer) >= limit:
+        raise errors.HeadTooLarge()
     if buffer.count(b"\n") != buffer.count(b"\r\n"):
         raise errors.BadFraming("a line of the request head does not end with CR LF")
-
-
-_TOKEN_BYTES = frozenset(bytes([b]) for b in _TOKEN)
 
 
 def _refuse_odd_bytes(head: bytes) -> None:
