@@ -24,8 +24,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from .answers import CONTENT, is_error_answer, usage_of
-from .record import Usage
+from .answers import CONTENT, is_error_answer
 from .sse import Watcher
 from .surfaces import Surface
 
@@ -118,12 +117,6 @@ class Peek:
             return self._end(Why.NOT_AN_ANSWER if self._first else Why.EMPTY)
         self._flag(self.watcher.close())
         return self._end(self._fault(self.watcher))
-
-    def told(self) -> tuple[Usage | None, str | None]:
-        """Usage and finish reason in what is held; of JSON, once it is whole."""
-        if self.watcher is not None:
-            return self.watcher.usage, self.watcher.finish_reason
-        return usage_of(bytes(self.held), self._surface)
 
     def _recognise(self, data: bytes) -> Verdict | None:
         """Tell the kind of the body by its first bytes that count; None: an event stream."""

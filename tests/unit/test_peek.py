@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from relayd.peek import MAX_PEEK, MAX_PEEK_EVENTS, Peek, Verdict, Why
-from relayd.record import Usage
 from relayd.sse import CONTENT, FINAL, FINISH
 from relayd.surfaces import Surface
 
@@ -16,7 +15,6 @@ STOP = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 FILTER = b'data: {"choices":[],"prompt_filter_results":[{"index":0}]}\n\n'
 FAULT = b'data: {"error":{"message":"x","code":429}}\n\n'
 DONE = b"data: [DONE]\n\n"
-ANSWER = b'{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":1},"error":null}'
 
 MORE, WHOLE, COMMIT = Verdict.MORE, Verdict.WHOLE, Verdict.COMMIT
 LIMIT, FAIL = Verdict.LIMIT, Verdict.FAIL
@@ -236,15 +234,3 @@ def test_a_response_that_fails_half_way_is_not_whole() -> None:
         b'data: {"type":"response.failed","response":{}}\n\n'
     )
     assert ends(Peek(Surface.RESPONSES, True, whole=True), stream) == (FAIL, Why.ERROR_EVENT)
-
-
-# ---- usage
-
-
-def test_usage_is_told_for_json_and_for_events() -> None:
-    peek = Peek(CHAT, streaming=False)
-    peek.feed(ANSWER)
-    assert peek.told() == (Usage(1, None, None), "stop")
-    peek = Peek(CHAT, streaming=True)
-    peek.feed(b'data: {"choices":[{"finish_reason":"length"}],"usage":{"prompt_tokens":2}}\n\n')
-    assert peek.told() == (Usage(2, None, None), "length")

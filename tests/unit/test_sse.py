@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from relayd.answers import TAIL
 from relayd.record import Usage
 from relayd.sse import CONTENT, ERROR, FINAL, FINISH, MAX_EVENT, Watcher
 from relayd.surfaces import Surface
@@ -263,6 +264,28 @@ def test_a_large_event_in_one_read_is_judged_the_same() -> None:
     watcher = Watcher(Surface.CHAT)
     assert watcher.feed(CHUNK + LARGE + b'"},"finish_reason":"stop"}]}\n\n') == CONTENT | FINISH
     assert (watcher.events, watcher.at_boundary) == (2, True)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_event_is_kept_up_to_the_limit_in_any_cutting(cut: int, more: int) -> None:
+    # An error this far behind is seen in what is kept, and only there.
+    start, end = b'data: {"a":"', b'","error":{}}'
+    event = start + b"a" * (MAX_EVENT + more - len(start) - len(end)) + end + b"\n\n"
+    assert len(event) - 2 == MAX_EVENT + more
+    watcher = watch(event[: len(event) - cut], event[len(event) - cut :])
+    assert (watcher.events, watcher.error) == (1, more == 0)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_finish_is_found_in_the_tail_in_any_cutting(cut: int, more: int) -> None:
+    finish = b'"finish_reason":"stop"'
+    rest = b" " * (TAIL + more - len(finish))
+    event = LARGE + b'"},' + finish + rest + b"\n\n"
+    early, late = MAX_EVENT + 100, len(event) - cut
+    watcher = watch(CHUNK, event[:early], event[early:late], event[late:])
+    assert watcher.finished is (more == 0)
 
 
 def test_many_events_in_one_large_read_are_all_judged() -> None:
