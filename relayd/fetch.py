@@ -1,0 +1,106 @@
+"""One plain request of relayd's own, and its answer: what a command asks (a health, a model list).
+
+Reads with the same strict parser as the relay. The caller bounds the time. Does not know what is
+asked, pools, or providers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from .framing import BadChunk
+from .http1 import BadResponse, ResponseHead, response_body, take_response
+
+READ = 65536
+"""Bytes of one read."""
+
+
+def reason(exc: OSError) -> str:
+    """Why a connection failed, without the address that asyncio puts into its text."""
+    return os.strerror(exc.errno) if exc.errno and exc.errno > 0 else exc.strerror or str(exc)
+
+
+class NoAnswer(Exception):
+    """What came is no whole HTTP answer; the text says what was wrong, in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A whole answer."""
+
+    head: ResponseHead
+    body: bytes
+
+    @property
+    def status(self) -> int:
+        """The three digits."""
+        return self.head.status
+
+
+async def fetch(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, limit: int
+) -> Fetched:
+    """Send `request` and read its answer, of `limit` body bytes at most; closes the connection.
+
+    Raises `NoAnswer` or `OSError`.
+    """
+    async with closing(writer):
+        writer.write(request)
+        buffer = bytearray()
+        head = await read_head(reader, buffer)
+        body = bytearray()
+        async for payload in payloads(reader, head, buffer):
+            body += payload
+            if len(body) > limit:
+                raise NoAnswer(f"an answer of more than {limit} bytes")
+        return Fetched(head, bytes(body))
+
+
+async def read_head(reader: asyncio.StreamReader, buffer: bytearray) -> ResponseHead:
+    """The head of an answer; what came behind it stays in `buffer`. Raises `NoAnswer`."""
+    while True:
+        try:
+            head = take_response(buffer)
+        except BadResponse as exc:
+            raise NoAnswer(str(exc)) from exc
+        if head is not None and head.status >= 200:
+            return head
+        if head is None:
+            data = await reader.read(READ)
+            if not data:
+                raise NoAnswer("closed without an answer")
+            buffer += data
+
+
+async def payloads(
+    reader: asyncio.StreamReader, head: ResponseHead, buffer: bytearray
+) -> AsyncIterator[bytes]:
+    """The body's payload as it comes. Raises `NoAnswer` for one that is cut or framed badly."""
+    body = response_body(head)
+    data = bytes(buffer)
+    try:
+        while True:
+            if payload := body.feed(data):
+                yield payload
+            if body.done:
+                return
+            data = await reader.read(READ)
+            if not data and not body.close():
+                raise NoAnswer("closed in the middle of an answer")
+    except BadChunk as exc:
+        raise NoAnswer(str(exc)) from exc
+
+
+@contextlib.asynccontextmanager
+async def closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """Close the connection at the end of the block, whichever it is."""
+    try:
+        yield
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
