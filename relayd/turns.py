@@ -84,6 +84,7 @@ class Turns:
         self._told = asyncio.Event()
         self._told.set()
         self._teller: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
         self.configure(
             continuations_per_turn=continuations_per_turn, timezone=timezone, on_failure=on_failure
         )
@@ -150,10 +151,22 @@ class Turns:
                 await self._told.wait()
         except TimeoutError:
             pass  # what is left ends with its lease
-        teller.cancel()
-        await asyncio.gather(teller, return_exceptions=True)
+        tasks = [teller, *self._telling]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, turn: Turn) -> tuple[Place, Grant]:
+        held, grant = await self._ask_once(turn)
+        untold = self._link.available and (self._pending or self._telling)
+        if grant.granted or not untold:
+            return held, grant
+        # A turn that was given back here a moment ago may not have arrived there yet.
+        self._hand_over()
+        await asyncio.wait(self._telling)
+        return await self._ask_once(turn)
+
+    async def _ask_once(self, turn: Turn) -> tuple[Place, Grant]:
         try:
             return Place.STORE, await self._link.ask(self._link.store.reserve, turn)
         except StoreAway as error:
@@ -187,13 +200,28 @@ class Turns:
             await self._news.wait()
             await self._link.back()
             self._news.clear()
+            self._hand_over()
             try:
                 await self._tell_tallies()
-                await self._tell_settlements()
             except StoreAway:
                 self._news.set()
-            if not (self._pending or self._tallies):
-                self._told.set()
+            self._look_whether_told()
+
+    def _hand_over(self) -> None:
+        while self._pending:
+            count = min(BATCH, len(self._pending))
+            batch = [self._pending.popleft() for _ in range(count)]
+            telling = asyncio.get_running_loop().create_task(self._tell_settlements(batch))
+            self._telling.add(telling)
+            telling.add_done_callback(self._told_one)
+
+    def _told_one(self, telling: asyncio.Task[None]) -> None:
+        self._telling.discard(telling)
+        self._look_whether_told()
+
+    def _look_whether_told(self) -> None:
+        if not (self._pending or self._telling or self._tallies):
+            self._told.set()
 
     async def _tell_tallies(self) -> None:
         # Absolute totals: a tally that is told again, or has grown meanwhile, does no harm.
@@ -205,12 +233,10 @@ class Turns:
                 if self._tallies[key] is tally:
                     del self._tallies[key]
 
-    async def _tell_settlements(self) -> None:
-        while self._pending:
-            batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
-            try:
-                await self._link.ask(self._link.store.settle, batch)
-            except StoreAway:
-                wall = self._wall()
-                self._pending.extendleft(s for s in reversed(batch) if wall < s.turn.ends)
-                raise
+    async def _tell_settlements(self, batch: list[Settlement]) -> None:
+        try:
+            await self._link.ask(self._link.store.settle, batch)
+        except StoreAway:
+            wall = self._wall()
+            self._pending.extendleft(s for s in reversed(batch) if wall < s.turn.ends)
+            self._news.set()

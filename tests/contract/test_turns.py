@@ -197,6 +197,12 @@ async def test_settling_does_not_wait_for_the_store(there: Bench) -> None:
     assert await there.used() == 1
 
 
+async def test_a_refund_is_there_at_the_very_next_request(bench: Bench) -> None:
+    for _ in range(3):
+        lease = await bench.reserve(1)
+        bench.turns.settle(lease, False)
+
+
 async def test_a_settlement_is_told_as_soon_as_the_store_is_back(there: Bench) -> None:
     leases = [await there.reserve(9) for _ in range(3)]
     store = moody(there)
