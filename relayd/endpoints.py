@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from . import errors
-from .admission import ask_for, identify, user_id
+from .admission import ask_for, identify
 from .config import Client, Config
 from .engine import Engine
 from .exchange import Exchange
 from .http1 import Request
 from .replies import JSON, TEXT, refuse, reply
-from .session import Visit
 from .surfaces import PATHS, Surface
+from .visit import Visit
 
 SURFACES = {"/v1" + path: surface for surface, path in PATHS.items()}
 
@@ -55,7 +55,8 @@ class Endpoints:
             await self._serve(visit)
         except errors.RelayError as error:
             surface = SURFACES.get(visit.request.path)
-            visit.sink.keep_alive = visit.sink.keep_alive and not (error.close or visit.body_waits)
+            if error.close or visit.body_waits:
+                visit.close_after()
             refuse(visit.sink, error, surface, visit.record)
             self._note(visit)
         else:
@@ -77,13 +78,13 @@ class Endpoints:
         ):
             raise errors.MethodNotAllowed(endpoint.allow)
         if visit.body_waits and endpoint.surface is None:
-            visit.sink.keep_alive = False  # nobody reads it
+            visit.close_after()  # nobody reads it
         await endpoint.serve(self, visit, client)
 
     def _note(self, visit: Visit) -> None:
         record = visit.record
         record.end_reason = record.end_reason or ("complete" if record.status < 400 else "refused")
-        record.duration = visit.session.clock.now() - visit.began
+        record.duration = visit.clock.now() - visit.began
         self._engine.journal.exchange(record)
 
     # What is served.
@@ -97,12 +98,11 @@ class Endpoints:
             raise errors.Overloaded()
         body = await visit.body()
         record.bytes_in = len(body)
-        named = request.field(config.server.user_header.lower().encode("ascii"))
-        user = user_id(named) if visit.peer.trusted else None
+        user = visit.user(config.server.user_header)
         ask = ask_for(config, surface, body, request.fields, client, user, record, visit.began)
         record.user = user or ask.user
-        visit.session.watch()
-        await Exchange(engine, setup, ask, visit.sink, visit.session.clock, record).run()
+        visit.watch()
+        await Exchange(engine, setup, ask, visit.sink, visit.clock, record).run()
 
     async def models(self, visit: Visit, client: Client | None) -> None:
         """The list of route names, or one of them."""
@@ -130,7 +130,7 @@ class Endpoints:
 
     async def health(self, visit: Visit, client: Client | None) -> None:
         """Providers and the store, for people and programs."""
-        now = visit.session.clock.now()
+        now = visit.clock.now()
         reply(visit.sink, JSON, _json(health(self._engine, now, self._draining())), visit.record)
 
 

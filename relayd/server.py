@@ -19,7 +19,8 @@ from .errors import Draining, Overloaded, RelayError, body
 from .httpsink import DateLine
 from .knownlines import KnownLines
 from .net import Clock, Conn, Wake, Why
-from .session import Peer, Rules, Serve, Session
+from .session import Rules, Serve, Session
+from .visit import Peer
 
 BACKLOG = 4096
 """Connections that the kernel completes before they are accepted (it caps this itself)."""

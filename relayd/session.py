@@ -15,13 +15,13 @@ from random import getrandbits
 
 from . import errors
 from .framing import BadChunk
-from .headers import is_request_id
 from .http1 import Request, request_body, take_request
 from .httpsink import CONTINUE, DateLine, HttpSink
 from .knownlines import KnownLines
 from .net import Clock, Conn, Interrupt, Wake, Why
 from .record import Record
 from .replies import refuse
+from .visit import Peer, Visit
 
 BODY_BUFFER = 262144
 """Bytes of a body that wait for its reader before the client is paused."""
@@ -41,49 +41,28 @@ class Rules:
     idle_timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Whose connection it is: `address` for the log, `trusted` if its own fields are believed."""
+class HttpVisit(Visit):
+    """A request on a connection of our own server."""
 
-    address: str
-    trusted: bool
+    __slots__ = ("_session",)
 
-
-class Visit:
-    """One request, from its head on, as an endpoint sees it."""
-
-    __slots__ = ("began", "body_waits", "peer", "record", "request", "session", "sink")
-
-    def __init__(self, session: Session, request: Request, began: float) -> None:
-        self.session = session
-        self.request = request
-        self.sink = session.sink
-        self.peer = session.peer
-        self.began = began
-        self.body_waits = request.has_body
-        self.record = Record(
-            id=self._id(), began=time.time(), method=request.method, path=request.path
-        )
-        self.record.peer = self._address()
+    def __init__(self, session: Session, request: Request) -> None:
+        super().__init__(request, session.sink, session.clock, session.peer)
+        self._session = session
 
     async def body(self) -> bytes:
-        """The whole body, for a request that may have one."""
-        body = await self.session.read_body(self.request)
+        """The whole body; raises what `Session.read_body` raises."""
+        body = await self._session.read_body(self.request)
         self.body_waits = False
         return body
 
-    def _id(self) -> str:
-        given = self.request.field(b"x-request-id") if self.peer.trusted else None
-        if given is not None and is_request_id(given):
-            return given.decode("ascii")
-        return f"{getrandbits(128):032x}"
+    def watch(self) -> None:
+        """See `Session.watch`."""
+        self._session.watch()
 
-    def _address(self) -> str:
-        if self.peer.trusted:
-            forwarded = self.request.field(b"x-forwarded-for")
-            if forwarded:
-                return forwarded.rpartition(b",")[2].strip().decode("latin-1")
-        return self.peer.address
+    def close_after(self) -> None:
+        """Close the connection after this answer."""
+        self._session.sink.keep_alive = False
 
 
 Serve = Callable[[Visit], Awaitable[None]]
@@ -142,7 +121,7 @@ class Session:
             self.sink.start(request)
             if self._draining():
                 self.sink.keep_alive = False
-            await self._serve(Visit(self, request, self.clock.now()))
+            await self._serve(HttpVisit(self, request))
         except errors.RelayError as error:
             self._answer(error)
         except Left:

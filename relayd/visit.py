@@ -1,0 +1,76 @@
+"""One request, from its head on, as an endpoint sees it, whoever brought it.
+
+The HTTP server and the ASGI application each have their own kind. Does not know endpoints.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from random import getrandbits
+
+from .admission import user_id
+from .headers import is_request_id
+from .http1 import Request
+from .net import Clock
+from .record import Record
+from .sink import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Whose connection it is: `address` for the log, `trusted` if its own fields are believed."""
+
+    address: str
+    trusted: bool
+
+
+class Visit:
+    """A request with what an answer needs. `body_waits`: its body has not been read.
+
+    `began` is loop time in seconds. A kind of visit says how a body is read and a departure seen.
+    """
+
+    __slots__ = ("began", "body_waits", "clock", "peer", "record", "request", "sink")
+
+    def __init__(self, request: Request, sink: Sink, clock: Clock, peer: Peer) -> None:
+        self.request = request
+        self.sink = sink
+        self.clock = clock
+        self.peer = peer
+        self.began = clock.now()
+        self.body_waits = request.has_body
+        self.record = Record(
+            id=self._id(), began=time.time(), method=request.method, path=request.path
+        )
+        self.record.peer = self._address()
+
+    async def body(self) -> bytes:
+        """The whole body, for a request that may have one; raises `errors.RequestFault`s."""
+        raise NotImplementedError
+
+    def watch(self) -> None:
+        """From now on the client's departure interrupts `clock.wake`."""
+        raise NotImplementedError
+
+    def close_after(self) -> None:
+        """The connection cannot carry another request after this answer."""
+
+    def user(self, header: str) -> str | None:
+        """The user's id in the field named `header`, of a trusted peer; None without."""
+        if not self.peer.trusted:
+            return None
+        return user_id(self.request.field(header.lower().encode("ascii")))
+
+    def _id(self) -> str:
+        given = self.request.field(b"x-request-id") if self.peer.trusted else None
+        if given is not None and is_request_id(given):
+            return given.decode("ascii")
+        return f"{getrandbits(128):032x}"
+
+    def _address(self) -> str:
+        if self.peer.trusted:
+            forwarded = self.request.field(b"x-forwarded-for")
+            if forwarded:
+                return forwarded.rpartition(b",")[2].strip().decode("latin-1")
+        return self.peer.address
