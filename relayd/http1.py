@@ -10,14 +10,15 @@ The provider's side: a strict parser of our own (h11 costs four times as much a 
 
     status line   HTTP/1.0 or 1.1, three digits, 100 to 999 (600 and up count as 5xx, RFC 9110, 15)
     fields        token ":" value; a fold becomes a space; control bytes are refused
-    framing       chunked wins over a length, and the connection is not used again (6.3);
-                  other codings, differing or odd lengths, coding in HTTP/1.0 are refused
+    framing       no body with 1xx, 204, 304; chunked wins over a length, and ends the connection;
+                  other codings, differing or odd lengths, coding in HTTP/1.0 are refused (6.3)
 
 Bodies are `framing`'s: neither parser sees them. Knows no configuration and no clock.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import compress
 
@@ -36,7 +37,11 @@ MAX_RESPONSE_FIELDS = 256
 _VISIBLE = bytes(b for b in range(256) if b >= 0x20 and b != 0x7F) + b"\t\r\n"
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _DIGITS = b"0123456789"
+_HOST = _TOKEN.translate(None, b"#^`|") + b"(),;=:[]"  # of a name, an address and a port
 _MAX_DIGITS = 18  # of a length: fits 64 bits
+_FOLD = re.compile(rb"\r\n[ \t]+")
+_LINE_END = "a line of the response head does not end with CR LF"
+_CODED_TWICE = "Transfer-Encoding is not accepted beside Content-Length or HTTP/1.0"
 
 
 # ------------------------------------------------------------------ the client's request
@@ -100,7 +105,8 @@ def _remembered(head: bytes, limit: int, known: KnownLines) -> Parsed:
     new = list(compress(lines, asked))
     start, fields = _parse(b"\r\n".join((first, *new, b"\r\n")), limit)
     if len(fields) != len(new):
-        return start, fields + complete  # h11 made one of equal lengths: nothing to remember
+        # h11 made one of equal lengths: which line is whose field is not known.
+        return start, fields + [pair for pair in complete if pair[0] not in FRAMING]
     known.learn(first, start, new, fields)
     parsed = iter(fields)
     return start, [
@@ -139,21 +145,26 @@ def _parse(head: bytes, limit: int) -> Parsed:
         parser.receive_data(head)
         event = parser.next_event()
     except h11.RemoteProtocolError as exc:
-        raise _refusal(exc) from exc
-    if not isinstance(event, h11.Request):
-        raise errors.BadFraming()
+        raise _refusal(exc, head) from exc
+    assert isinstance(event, h11.Request), "a head that ends is a request or an error"
     version = event.http_version
     if version not in (b"1.1", b"1.0"):
         raise errors.UnsupportedVersion()
     return (event.method, event.target, version), list(event.headers)
 
 
-def _refusal(exc: h11.RemoteProtocolError) -> errors.RelayError:
-    if exc.error_status_hint == 501:
-        return errors.UnknownCoding()
-    if exc.error_status_hint == 431:
-        return errors.HeadTooLarge()
-    return errors.BadFraming()
+def _refusal(exc: h11.RemoteProtocolError, head: bytes) -> errors.RelayError:
+    if exc.error_status_hint != 501:
+        return errors.BadFraming()
+    # h11 stops at a coding that it does not know: framing that is wrong besides comes first.
+    start, *lines = head.lower().split(b"\r\n")
+    named = [(name, value) for name, _, value in (line.partition(b":") for line in lines)]
+    codings = tokens(b",".join(value for name, value in named if name == b"transfer-encoding"))
+    if start.endswith(b"/1.0") or b"content-length" in dict(named):
+        return errors.BadFraming(_CODED_TWICE)
+    if not codings or b"chunked" in codings[:-1]:
+        return errors.BadFraming("chunked has to be the last transfer coding, and only once")
+    return errors.UnknownCoding() if start.endswith(b"/1.1") else errors.UnsupportedVersion()
 
 
 def _judge(start: Start, fields: Fields) -> Request:
@@ -166,15 +177,16 @@ def _judge(start: Start, fields: Fields) -> Request:
         values = [value for name, value in fields if name == b"connection"]
         keep_alive = keep_alive and not any(b"close" in tokens(value) for value in values)
     expects = b"expect" in first and version == b"1.1"
+    if coded and (length is not None or version == b"1.0"):
+        raise errors.BadFraming(_CODED_TWICE)
+    if first.get(b"host", b"").translate(None, _HOST):
+        raise errors.BadFraming("the Host field names no host")
+    path = _path(method, target)
     if expects and first[b"expect"].lower() != b"100-continue":
         raise errors.UnknownExpectation()
-    if coded and (length is not None or version == b"1.0"):
-        raise errors.BadFraming(
-            "Transfer-Encoding is not accepted beside Content-Length or HTTP/1.0"
-        )
     return Request(
         method=method.decode("ascii"),
-        path=_path(method, target),
+        path=path,
         version=version,
         fields=fields,
         first=first,
@@ -187,17 +199,17 @@ def _judge(start: Start, fields: Fields) -> Request:
 
 def _path(method: bytes, target: bytes) -> str:
     """The path of an origin-form or absolute-form target (RFC 9112, 3.2); `*` stays itself."""
-    text = target.decode("latin-1")
     if b"#" in target:
         raise errors.BadFraming("the request target holds a fragment")
+    text = target.decode("ascii").partition("?")[0]
     if text[:7].lower() == "http://" or text[:8].lower() == "https://":
-        authority, slash, rest = text.split("://", 1)[1].partition("/")
-        if not authority.partition("?")[0]:
+        authority, slash, rest = text.partition("://")[2].partition("/")
+        if not authority:
             raise errors.BadFraming("the request target names no host")
-        text = slash + rest if slash else "/"
-    elif not text.startswith("/") and text != "*" and method != b"CONNECT":
+        return slash + rest if slash else "/"
+    if not text.startswith("/") and text != "*" and method != b"CONNECT":
         raise errors.BadFraming("the request target is no path")
-    return text.partition("?")[0]
+    return text
 
 
 def tokens(value: bytes) -> list[bytes]:
@@ -240,8 +252,10 @@ def take_response(buffer: bytearray) -> ResponseHead | None:
     if end < 0 or end > MAX_RESPONSE_HEAD:
         if len(buffer) > MAX_RESPONSE_HEAD:
             raise BadResponse(f"response head over {MAX_RESPONSE_HEAD} bytes")
-        if not b"HTTP/1."[: len(buffer)] == buffer[:7]:
+        if b"HTTP/1."[: len(buffer)] != buffer[:7]:
             raise BadResponse("not an HTTP/1.x status line")
+        if buffer.count(b"\n") != buffer.count(b"\r\n"):
+            raise BadResponse(_LINE_END)  # its end would be waited for in vain
         return None
     head = bytes(buffer[:end])
     del buffer[: end + 4]
@@ -250,27 +264,17 @@ def take_response(buffer: bytearray) -> ResponseHead | None:
 
 def _response(head: bytes) -> ResponseHead:
     if b"\r\n " in head or b"\r\n\t" in head:
-        head = _unfold(head)
+        start, end, fields = head.partition(b"\r\n")  # a fold under it would belong to no field
+        head = start + end + _FOLD.sub(b" ", fields)
     lines = head.split(b"\r\n")
     if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
-        raise BadResponse("a line of the response head does not end with CR LF")
+        raise BadResponse(_LINE_END)
     if head.translate(None, _VISIBLE):
         raise BadResponse("control byte in the response head")
-    if len(lines) > MAX_RESPONSE_FIELDS:
+    if len(lines) - 1 > MAX_RESPONSE_FIELDS:
         raise BadResponse(f"more than {MAX_RESPONSE_FIELDS} response fields")
     version, status = _status_line(lines[0])
     return _framed(version, status, _fields(lines))
-
-
-def _unfold(head: bytes) -> bytes:
-    first, *rest = head.split(b"\r\n")
-    lines = [first]
-    for line in rest:
-        if line[:1] in (b" ", b"\t") and len(lines) > 1:
-            lines[-1] = lines[-1].rstrip(b" \t") + b" " + line.strip(b" \t")
-        else:
-            lines.append(line)
-    return b"\r\n".join(lines)
 
 
 def _status_line(line: bytes) -> tuple[bytes, int]:
@@ -309,13 +313,14 @@ def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
         elif name == b"connection":
             options += tokens(value)
     reusable = version == b"1.1" and b"close" not in options
+    length = None if codings else _length(lengths)
+    if status < 200 or status in (204, 304):
+        # No body, whatever the fields say (6.3); one that they announce may follow all the same.
+        return ResponseHead(status, version, fields, 0, False, reusable and not (codings or length))
     if codings:
         if codings != [b"chunked"] or version == b"1.0":
             raise BadResponse("transfer coding other than chunked")
         return ResponseHead(status, version, fields, None, True, reusable and not lengths)
-    length = _length(lengths)
-    if status < 200 or status in (204, 304):
-        reusable, length = reusable and not length, 0
     return ResponseHead(status, version, fields, length, False, reusable and length is not None)
 
 
