@@ -63,7 +63,7 @@ class Engine:
     turns: Turns
     journal: Journal
     in_flight: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    running: int = 0
+    open: dict[int, Record] = field(default_factory=dict)
     jitter: Callable[[], float] = random.random
     _quiet: asyncio.Event = field(default_factory=asyncio.Event)
     _next_key: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -80,22 +80,27 @@ class Engine:
             return Ready(Standing.FULL, 1.0)
         return self._keys(provider, now) if provider.keys else _NO_KEYS
 
-    def enter(self) -> None:
+    @property
+    def running(self) -> int:
+        """Exchanges that are open."""
+        return len(self.open)
+
+    def enter(self, record: Record) -> None:
         """An exchange begins."""
-        self.running += 1
+        self.open[id(record)] = record
         self._quiet.clear()
 
-    def leave(self) -> None:
+    def leave(self, record: Record) -> None:
         """An exchange has ended."""
-        self.running -= 1
-        if not self.running:
+        del self.open[id(record)]
+        if not self.open:
             self._quiet.set()
 
     async def idle(self, limit: float) -> bool:
         """Wait until no exchange runs, for `limit` seconds at most; True if none does."""
         try:
             async with asyncio.timeout(limit):
-                while self.running:
+                while self.open:
                     await self._quiet.wait()
         except TimeoutError:
             return False

@@ -110,7 +110,7 @@ class Exchange:
 
     async def run(self) -> None:
         """Serve the request and write the record; raises only `CancelledError`."""
-        self._engine.enter()
+        self._engine.enter(self._record)
         self._clock.deadline = self._ask.began + self._ask.route.deadline
         try:
             await self._admit()
@@ -344,8 +344,10 @@ class Exchange:
         self._engine.turns.settle(self._lease, charged)
         record.turn = self._turn(charged)
         record.bytes_out = self._sink.sent
+        if record.first_content is not None:
+            record.first_content -= self._ask.began  # it was noted as loop time
         record.duration = self._clock.now() - self._ask.began
-        self._engine.leave()
+        self._engine.leave(record)
         self._engine.journal.exchange(record)
 
     def _turn(self, charged: bool) -> str:

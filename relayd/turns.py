@@ -60,7 +60,8 @@ class Turns:
     """The account book. One for each process; `configure` changes its settings on a reload.
 
     `wall` gives seconds since the epoch: only to see that a lease has ended while its settlement
-    waited. `without_store` counts the reservations that were decided without the store.
+    waited. `without_store` counts the reservations that were decided without the store, `refused`
+    those that a used-up cap refused.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Turns:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.without_store = 0
+        self.refused = 0
         self._link = link
         self._here = link.local or MemoryStore()
         self._wall = wall
@@ -120,6 +122,7 @@ class Turns:
         else:
             held, grant = Place.HERE, self._here.hold(turn)
         if not grant.granted:
+            self.refused += 1
             raise RateLimited(limit=cap, retry_after=day.left(wall))
         return NO_LEASE if held is Place.NOWHERE else Lease(turn, held, grant.free)
 
