@@ -11,21 +11,14 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from . import breaker
 from .accesslog import Log
-from .breakers import Breakers
 from .config import Config, Format
 from .dial import small_tls_buffers
 from .endpoints import Endpoints
-from .engine import Engine, Setup, reach_for
+from .engine import Setup
+from .runtime import Runtime
 from .server import Server
 from .session import Rules
-from .stores import open_store
-from .stores.link import Link
-from .turns import Turns
-
-EXPIRE_EVERY = 5.0
-"""Seconds between two looks at the idle upstream connections."""
 
 CLOSE_GRACE = 1.0
 """Seconds for the last words of exchanges whose drain is over."""
@@ -57,24 +50,8 @@ class App:
             mask=setup.mask,
             wall=time.time,
         )
-        self.link = Link(
-            open_store(config.store.url, prefix=config.store.prefix, timeout=config.store.timeout),
-            timeout=config.store.timeout,
-            on_store=self._store_changed,
-        )
-        self.engine = Engine(
-            setup=setup,
-            reach=reach_for(config),
-            breakers=Breakers(self.link, policy(config), on_change=self._breaker_changed),
-            turns=Turns(
-                self.link,
-                continuations_per_turn=config.quota.continuations_per_turn,
-                timezone=config.quota.timezone,
-                on_failure=config.store.on_failure,
-            ),
-            journal=self.log,
-        )
-        self.engine.breakers.keep(provider.name for provider in config.providers)
+        self.runtime = Runtime(setup, self.log)
+        self.engine = self.runtime.engine
         self.endpoints = Endpoints(self.engine, lambda: self.server.draining)
         self.server = Server(
             self.endpoints.serve,
@@ -83,7 +60,6 @@ class App:
             lambda: self.config.server.max_connections,
             self.engine.fault,
         )
-        self._tasks: list[asyncio.Task[None]] = []
         self._drain: asyncio.Task[bool] | None = None
 
     @property
@@ -97,7 +73,6 @@ class App:
     async def start(self, sockets: Sequence[socket.socket] = ()) -> None:
         """Listen, on the given sockets or on the configured addresses; raises `ListenError`."""
         small_tls_buffers()
-        self.engine.breakers.began = asyncio.get_running_loop().time()
         server = self.config.server
         for sock in sockets:
             await self.server.adopt(sock)
@@ -105,28 +80,13 @@ class App:
             await self.server.listen(
                 address, unix_mode=server.unix_mode, reuse_port=server.reuse_port
             )
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._expire()), loop.create_task(self._synchronise())]
+        self.runtime.start()
 
     def reload(self, config: Config) -> None:
         """Swap the configuration; what is unchanged keeps its state."""
         setup = Setup.of(config)
         self.config = config
-        self.engine.setup = setup
-        self.engine.breakers.configure(policy(config))
-        self.engine.breakers.keep(provider.name for provider in config.providers)
-        self.engine.turns.configure(
-            continuations_per_turn=config.quota.continuations_per_turn,
-            timezone=config.quota.timezone,
-            on_failure=config.store.on_failure,
-        )
-        pool = config.failover
-        self.engine.reach.configure(
-            pool.max_idle_connections,
-            pool.idle_connection_age,
-            pool.max_connection_age,
-            setup.outbound.origins(),
-        )
+        self.runtime.reload(setup)
         self.log.configure(
             level=config.log.level.value, format=self._format(config), mask=setup.mask
         )
@@ -138,12 +98,7 @@ class App:
         self._drain = asyncio.get_running_loop().create_task(self.engine.idle(drain))
         await asyncio.wait([self._drain])
         await self.server.close(CLOSE_GRACE)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.engine.reach.pool.close()
-        await self.engine.turns.close()
-        await self.link.close()
+        await self.runtime.close()
 
     def hurry(self) -> None:
         """End the drain now."""
@@ -166,37 +121,6 @@ class App:
             server.body_timeout,
             server.idle_timeout,
         )
-
-    async def _expire(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(EXPIRE_EVERY)
-            self.engine.reach.pool.expire(loop.time())
-
-    async def _synchronise(self) -> None:
-        await self.engine.breakers.run()
-
-    def _store_changed(self, available: bool, detail: str) -> None:
-        if available:
-            self.log.event("info", "store_back", "the store is back", detail=detail)
-        else:
-            text = f"the store is away: on_failure = {self.config.store.on_failure.value} holds"
-            self.log.event("error", "store_away", text, detail=detail)
-
-    def _breaker_changed(
-        self, name: str, old: breaker.State, new: breaker.State, reason: str
-    ) -> None:
-        level = "warning" if new is breaker.State.OPEN else "info"
-        text = f"breaker of {name}: {old.value} to {new.value}"
-        self.log.event(level, "breaker", text, provider=name, state=new.value, reason=reason)
-
-
-def policy(config: Config) -> breaker.Policy:
-    """The breakers' policy as configured."""
-    found = config.breaker
-    return breaker.Policy(
-        found.failures, found.window, found.cooldown, found.cooldown_growth, found.cooldown_max
-    )
 
 
 def _lines_to(sink: Callable[[str], None] | None) -> Callable[[bytes], None]:

@@ -1,0 +1,117 @@
+"""An engine and what keeps it going: the store behind it, its background tasks, reload and end.
+
+The daemon, an ASGI application and an embedding program each own one. Does not know clients,
+listeners or signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from . import breaker
+from .breakers import Breakers
+from .config import Config
+from .engine import Engine, Journal, Setup, reach_for
+from .stores import Store, open_store
+from .stores.link import Link
+from .turns import Turns
+
+EXPIRE_EVERY = 5.0
+"""Seconds between two looks at the idle upstream connections."""
+
+
+class Runtime:
+    """One engine. `start` it once, `close` it once; both in the same event loop.
+
+    `store` is used instead of the configured one and closed with the rest.
+    """
+
+    def __init__(self, setup: Setup, journal: Journal, store: Store | None = None) -> None:
+        config = setup.config
+        self._journal = journal
+        self._tasks: list[asyncio.Task[None]] = []
+        if store is None:
+            where = config.store
+            store = open_store(where.url, prefix=where.prefix, timeout=where.timeout)
+        self.link = Link(store, timeout=config.store.timeout, on_store=self._store_changed)
+        self.engine = Engine(
+            setup=setup,
+            reach=reach_for(config),
+            breakers=Breakers(self.link, policy(config), on_change=self._breaker_changed),
+            turns=Turns(
+                self.link,
+                continuations_per_turn=config.quota.continuations_per_turn,
+                timezone=config.quota.timezone,
+                on_failure=config.store.on_failure,
+            ),
+            journal=journal,
+        )
+        self.engine.breakers.keep(provider.name for provider in config.providers)
+
+    def start(self) -> None:
+        """Begin the background work in the running event loop."""
+        loop = asyncio.get_running_loop()
+        self.engine.breakers.began = loop.time()
+        self._tasks = [loop.create_task(self._expire()), loop.create_task(self._synchronise())]
+
+    def reload(self, setup: Setup) -> None:
+        """Swap the configuration; what is unchanged keeps its state."""
+        config, engine = setup.config, self.engine
+        engine.setup = setup
+        engine.breakers.configure(policy(config))
+        engine.breakers.keep(provider.name for provider in config.providers)
+        engine.turns.configure(
+            continuations_per_turn=config.quota.continuations_per_turn,
+            timezone=config.quota.timezone,
+            on_failure=config.store.on_failure,
+        )
+        pool = config.failover
+        engine.reach.configure(
+            pool.max_idle_connections,
+            pool.idle_connection_age,
+            pool.max_connection_age,
+            setup.outbound.origins(),
+        )
+
+    async def close(self) -> None:
+        """Close connections and store; the exchanges have ended before."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.engine.reach.pool.close()
+        await self.engine.turns.close()
+        await self.link.close()
+
+    # Inside.
+
+    async def _expire(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(EXPIRE_EVERY)
+            self.engine.reach.pool.expire(clock())
+
+    async def _synchronise(self) -> None:
+        await self.engine.breakers.run()
+
+    def _store_changed(self, available: bool, detail: str) -> None:
+        if available:
+            self._journal.event("info", "store_back", "the store is back", detail=detail)
+        else:
+            kept = self.engine.setup.config.store.on_failure.value
+            text = f"the store is away: on_failure = {kept} holds"
+            self._journal.event("error", "store_away", text, detail=detail)
+
+    def _breaker_changed(
+        self, name: str, old: breaker.State, new: breaker.State, reason: str
+    ) -> None:
+        level = "warning" if new is breaker.State.OPEN else "info"
+        text = f"breaker of {name}: {old.value} to {new.value}"
+        self._journal.event(level, "breaker", text, provider=name, state=new.value, reason=reason)
+
+
+def policy(config: Config) -> breaker.Policy:
+    """The breakers' policy as configured."""
+    found = config.breaker
+    return breaker.Policy(
+        found.failures, found.window, found.cooldown, found.cooldown_growth, found.cooldown_max
+    )
