@@ -78,7 +78,7 @@ class Reading:
         if event == b"error":
             return _FAILED
         told = self.telling(data) or self.telling(event)
-        if not told and self.affirms(data):
+        if not told and b"\n" not in data and self.affirms(data):
             return _CONTENTFUL
         document = _document(data)
         if document is None:

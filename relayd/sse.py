@@ -221,6 +221,8 @@ class Watcher:
         self._head = bytes(held[:MAX_EVENT])
         self._tail = bytes(held[-TAIL - 1 :])
         held.clear()
+        if self.final:
+            return 0
         return self._reading.judge_large(*_fields(self._head), b"").flags & CONTENT
 
     def _events(self, data: bytes) -> int:
@@ -236,7 +238,7 @@ class Watcher:
 
     def _is_routine(self, data: bytes) -> bool:
         """Whether `data` is whole plain events with content and nothing else; if so, count them."""
-        if len(data) > MAX_EVENT or self._telling(data) or not self._affirms(data):
+        if len(data) > MAX_EVENT or self._telling(data) or not self._affirms(data) or self.final:
             return False
         if _PLAIN(data):
             self.events += data.count(b"\n") // 2
@@ -263,10 +265,12 @@ class Watcher:
         return self._note(self._reading.judge_large(event, data, tail))
 
     def _note(self, said: Said) -> int:
-        flags = said.flags
         self.events += 1
+        if self.final:  # what follows the end of an answer is no part of it
+            return 0
+        flags = said.flags
         self.finished = self.finished or bool(flags & FINISH)
-        self.final = self.final or bool(flags & FINAL)
+        self.final = bool(flags & FINAL)
         self.finish_reason = said.finish_reason or self.finish_reason
         self.usage = merged(self.usage, said.usage)
         if flags & ERROR:

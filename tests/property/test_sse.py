@@ -204,6 +204,8 @@ def parsed(data: bytes) -> object:
 
 def note(seen: Seen, name: bytes, data: bytes, surface: Surface) -> None:
     seen.events += 1
+    if seen.final:
+        return
     if data.startswith(b"[DONE]"):
         seen.finished = seen.final = True
         return

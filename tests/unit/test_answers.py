@@ -134,6 +134,11 @@ def test_a_member_named_error_beside_content_is_read_exactly() -> None:
     assert said(CHAT, {"error": None, **delta(content="a")}) == Said(CONTENT)
 
 
+def test_two_documents_in_one_event_are_no_json() -> None:
+    one = json.dumps(delta(content="a")).encode()
+    assert said(CHAT, one + b"\n" + one) == Said()
+
+
 # ---- errors
 
 

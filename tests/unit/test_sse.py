@@ -218,6 +218,14 @@ def test_done_after_an_error_is_no_success() -> None:
         assert (watcher.events, watcher.at_boundary, watcher.close()) == (2, True, 0)
 
 
+def test_what_follows_the_final_marker_is_counted_but_says_nothing() -> None:
+    watcher = watch(DONE)
+    for piece in (CHUNK * 2, STOP, FAULT, LARGE, b'"}}]}\n\n'):
+        assert watcher.feed(piece) == 0
+    assert (watcher.events, watcher.error, watcher.finish_reason) == (6, False, None)
+    assert Watcher(Surface.CHAT).feed(DONE + CHUNK) == FINISH | FINAL
+
+
 def test_an_error_is_told_after_the_content_before_it() -> None:
     assert Watcher(Surface.CHAT).feed(CHUNK + FAULT + CHUNK[:9]) == CONTENT | ERROR
 
