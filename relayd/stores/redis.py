@@ -18,7 +18,7 @@ from typing import Any
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 from redis.retry import Retry
 
 from ..breaker import Policy, Row, Verdict
@@ -29,9 +29,9 @@ from .lua import ADD, JUDGE, PROBE, READ, RESERVE, REST, SETTLE, Script
 BATCH = 128
 """Steps that share a round trip at most."""
 
-IDLE = 1.0
-"""Seconds of silence after which the connection is looked at before it is used: a server or a
-balancer may have closed it, and that is no absence."""
+IDLE = 30.0
+"""Seconds without use after which a new connection is made: a server or a balancer may have closed
+the old one, and that would look like an absence."""
 
 
 class RedisStore:
@@ -136,7 +136,9 @@ class _Wire:
         self._calls += calls
         if self._talk is None:
             self._talk = asyncio.get_running_loop().create_task(self._talking())
-        return [await call.answer for call in calls]
+        if len(calls) == 1:
+            return [await calls[0].answer]
+        return await asyncio.gather(*(call.answer for call in calls))
 
     async def close(self) -> None:
         if self._talk is not None:
@@ -157,16 +159,13 @@ class _Wire:
                 unknown = await self._send(batch, known=True)
                 if unknown:  # scripts of first use, or the server has started anew
                     await self._send(unknown, known=False)
-        except (RedisError, OSError, TimeoutError) as error:
-            await self._hang_up()
+        except BaseException as error:
+            # Whatever it was: nobody may be left waiting, and no answer left on the wire.
             for call in batch:
                 _fail(call, error)
-        except BaseException:
-            # Cancelled with the loop: nobody may be left waiting, no answer left on the wire.
             await self._hang_up()
-            for call in batch:
-                call.answer.cancel()
-            raise
+            if not isinstance(error, Exception):
+                raise
 
     async def _send(self, batch: list[Call], *, known: bool) -> list[Call]:
         """Run the calls; those whose script the server did not know are returned."""
@@ -187,14 +186,8 @@ class _Wire:
         return unknown
 
     async def _connected(self) -> AbstractConnection:
-        connection = self._connection
-        if connection is not None and asyncio.get_running_loop().time() - self._used > IDLE:
-            try:
-                stale = await connection.can_read_destructive()
-            except (RedisError, OSError):
-                stale = True
-            if stale:
-                await self._hang_up()
+        if asyncio.get_running_loop().time() - self._used > IDLE:
+            await self._hang_up()
         if self._connection is None:
             made: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
             await made.connect()  # type: ignore[no-untyped-call]
@@ -207,7 +200,7 @@ class _Wire:
             await connection.disconnect(nowait=True)
 
 
-def _fail(call: Call, error: Exception) -> None:
+def _fail(call: Call, error: BaseException) -> None:
     if not call.answer.done():
         away = StoreAway(f"redis: {type(error).__name__}: {error}")
         away.__cause__ = error

@@ -80,6 +80,27 @@ async def test_a_server_that_forgot_the_scripts_is_taught_again(
     assert server.hget("mine:turns:2026-03-01:ann", "t") == "1"
 
 
+async def test_a_connection_that_was_closed_while_idle_is_no_absence(
+    store: Store, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relayd.stores.redis.IDLE", -1.0)
+    for _ in range(3):
+        await store.read(0.0)
+        server.client_kill_filter(_type="normal", skipme=True)
+        await store.read(0.0)
+
+
+async def test_a_silent_server_is_given_up(redis_socket: Path, server: redis.Redis) -> None:
+    store = open_store(f"unix://{redis_socket}", timeout=0.05)
+    await store.read(0.0)
+    server.client_pause(500, all=True)
+    results = await asyncio.gather(*(store.read(0.0) for _ in range(5)), return_exceptions=True)
+    assert all(isinstance(result, StoreAway) for result in results)
+    server.client_unpause()
+    assert (await store.read(0.0)).rows == {}
+    await store.close()
+
+
 async def test_a_breaker_from_the_future_of_the_servers_clock_means_nothing(
     store: Store, server: redis.Redis
 ) -> None:
