@@ -162,6 +162,8 @@ class Chunked:
                 return
             if b"\n" in data[at:line] or b"\r" in data[at:line]:
                 raise BadChunk("trailer line not ended by CR LF")
+            if line > at and (data[at] in b" \t:" or b":" not in data[at:line]):
+                raise BadChunk("trailer line is no field")
             self._trailer += line + 2 - at
             if self._trailer > MAX_TRAILERS:
                 raise BadChunk(f"trailers over {MAX_TRAILERS} bytes")

@@ -20,6 +20,9 @@ CROSSING = {
 }
 """Fields of the client that reach a provider, by surface: lower-case name to the name sent."""
 
+TRACE = {b"traceparent": b"traceparent"}
+"""What crosses on every surface, if it is valid (W3C Trace Context, 3.2)."""
+
 RETURNING = {
     b"openai-processing-ms": b"openai-processing-ms",
     b"openai-version": b"openai-version",
@@ -33,11 +36,11 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 def crossing(fields: Fields, surface: Surface) -> bytes:
     """The lines (each with its CR LF) of a client's head that go upstream."""
-    lines = _picked(fields, CROSSING[surface])
-    for name, value in fields:
-        if name == b"traceparent" and is_traceparent(value):
-            lines.append(b"traceparent: " + value + b"\r\n")
-    return b"".join(lines)
+    names = CROSSING[surface]
+    traces = [value for name, value in fields if name == b"traceparent"]
+    if len(traces) == 1 and is_traceparent(traces[0]):  # of several, none can be trusted
+        names = names | TRACE
+    return b"".join(_picked(fields, names))
 
 
 def returning(fields: Fields) -> bytes:

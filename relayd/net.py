@@ -210,9 +210,9 @@ class Conn(asyncio.Protocol):
             self.wake.wake()
 
     def eof_received(self) -> bool:
-        """Note the FIN; keep our own sending side open (ignored by asyncio for TLS)."""
+        """Note the FIN; keep our own sending side open, which TLS cannot (asyncio warns)."""
         self._end()
-        return True
+        return self.transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note the loss, after taking what the kernel still holds for us."""

@@ -80,7 +80,7 @@ class Pool(Generic[C]):
             conn.close()
             return False
         entries = self._idle.setdefault(origin, deque())
-        if len(entries) >= self.size:
+        while len(entries) >= self.size:  # more than one after a reload with a smaller size
             entries.popleft().conn.close()
         entries.append(entry)
         return True

@@ -93,10 +93,14 @@ def retry_after(fields: Fields, wall: float) -> float | None:
 def _until_date(text: str, wall: float) -> float | None:
     if not text:
         return None
-    from email.utils import parsedate_to_datetime  # costs 10 ms at start, and dates are rare
+    from datetime import UTC  # these two cost 10 ms at start, and dates are rare
+    from email.utils import parsedate_to_datetime
 
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - wall)
+        due = parsedate_to_datetime(text)
+        if due.tzinfo is None:  # the asctime form names no zone: it is UTC (RFC 9110, 5.6.7)
+            due = due.replace(tzinfo=UTC)
+        return max(0.0, due.timestamp() - wall)
     except (ValueError, OverflowError):
         return None
 
