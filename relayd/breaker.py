@@ -84,15 +84,6 @@ class Row(NamedTuple):
     probe: float | None = None
     failures: tuple[float, ...] = ()
 
-    def shifted(self, by: float) -> Row:
-        """The same state on a clock that shows `by` seconds more."""
-        return self._replace(
-            since=self.since + by,
-            until=None if self.until is None else self.until + by,
-            probe=None if self.probe is None else self.probe + by,
-            failures=tuple(at + by for at in self.failures),
-        )
-
 
 def state(row: Row, now: float) -> State:
     """What the breaker lets pass at `now`."""

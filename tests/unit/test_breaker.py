@@ -147,13 +147,3 @@ def test_fewer_allowed_failures_after_a_reload_count_those_already_seen() -> Non
     strict = Policy(failures=2)
     row = failed(1, 2)
     assert state(judge(row, row.generation, Verdict.FAILURE, strict, 3.0), 3.0) is State.OPEN
-
-
-@pytest.mark.parametrize("row", [failed(1, 2), failed(1, 2, 3), half_open()])
-def test_a_row_reads_the_same_on_another_clock(row: Row) -> None:
-    moved = row.shifted(100.0)
-    for at in (2.0, 12.99, 13.0, 25.0):
-        assert state(moved, at + 100) is state(row, at)
-        assert probing(moved, at + 100) is probing(row, at)
-        assert entered(moved, at + 100) == entered(row, at) + 100
-    assert moved.shifted(-100.0) == row
