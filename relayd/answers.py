@@ -62,12 +62,12 @@ _FAILED = Said(ERROR)
 class Reading:
     """How the events of one surface are read.
 
-    `telling`: these bytes may say more than content (never misses, may be wrong the other way).
-    `affirms`: there is content in them for certain (may miss).
+    `telling`: from where on these bytes may say more than content, or -1 (never misses, may be
+    wrong the other way). `affirms`: there is content in them for certain (may miss).
     `weigh`: what a parsed event says, given its `event:` name. No error reaches it.
     """
 
-    telling: Callable[[bytes], object]
+    telling: Callable[[bytes], int]
     affirms: Callable[[bytes], object]
     weigh: Callable[[Document, str], Said]
 
@@ -77,7 +77,7 @@ class Reading:
             return _DONE
         if event == b"error":
             return _FAILED
-        told = self.telling(data) or self.telling(event)
+        told = self.telling(data) >= 0 or self.telling(event) >= 0
         if not told and b"\n" not in data and self.affirms(data):
             return _CONTENTFUL
         document = _document(data)
@@ -242,18 +242,29 @@ _RESPONSE_DELTA = re.compile(rb'"type"\s*:\s*"response\.[a-z_.]+\.delta"').searc
 _BLOCK_DELTA = re.compile(rb'"type"\s*:\s*"content_block_delta"').search
 
 
-def _telling_response(data: bytes) -> object:
-    return b'"error"' in data or _RESPONSE_END(data)
+def _telling_choices(data: bytes) -> int:
+    found = _CHOICES_END(data)
+    return found.start() if found else -1
 
 
-def _telling_message(data: bytes) -> object:
-    return b'"error"' in data or b"message_" in data
+def _telling_response(data: bytes) -> int:
+    found = _RESPONSE_END(data)
+    return _first(data.find(b'"error"'), found.start() if found else -1)
 
 
-_COMPLETION = Reading(_CHOICES_END, _TEXT, _weigh_completion)
+def _telling_message(data: bytes) -> int:
+    return _first(data.find(b'"error"'), data.find(b"message_"))
+
+
+def _first(one: int, other: int) -> int:
+    """The smaller of two places, either of which may be -1 for nowhere."""
+    return max(one, other) if one < 0 or other < 0 else min(one, other)
+
+
+_COMPLETION = Reading(_telling_choices, _TEXT, _weigh_completion)
 
 READINGS = {
-    Surface.CHAT: Reading(_CHOICES_END, _DELTA, _weigh_chat),
+    Surface.CHAT: Reading(_telling_choices, _DELTA, _weigh_chat),
     Surface.COMPLETIONS: _COMPLETION,
     Surface.EMBEDDINGS: _COMPLETION,  # never a stream; here so that the table is total
     Surface.RESPONSES: Reading(_telling_response, _RESPONSE_DELTA, _weigh_response),
@@ -264,13 +275,18 @@ assert set(READINGS) == set(Surface)
 # ---- reading what strangers wrote
 
 
+_LENIENT = json.JSONDecoder(strict=False)
+_BOM = b"\xef\xbb\xbf"
+
+
 def _document(data: bytes) -> Document | None:
     """The JSON object in `data`, or None: no JSON, no object, or nested beyond the interpreter.
 
     A control byte within a string is let pass: it must not hide a finish or an error.
     """
     try:
-        value = json.loads(data, strict=False)
+        # As json.loads reads bytes, without its making a decoder for each call.
+        value = _LENIENT.decode(data.removeprefix(_BOM).decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -315,7 +331,8 @@ def _usage(value: object) -> Usage | None:
         _count(value.get("completion_tokens", value.get("output_tokens"))),
         _count(details.get("cached_tokens", value.get("cache_read_input_tokens"))),
     )
-    return None if usage == Usage() else usage
+    said = usage.input is not None or usage.output is not None or usage.cached is not None
+    return usage if said else None
 
 
 def _count(value: object) -> int | None:

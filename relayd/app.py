@@ -40,6 +40,7 @@ class App:
         text: bool = False,
     ) -> None:
         self.config = config
+        self._rules = rules(config)
         self._text = text
         setup = Setup.of(config)
         self.log = Log(
@@ -55,7 +56,7 @@ class App:
         self.endpoints = Endpoints(self.engine, lambda: self.server.draining)
         self.server = Server(
             self.endpoints.serve,
-            self._rules,
+            lambda: self._rules,
             lambda: self.config.server.trusted_proxies,
             lambda: self.config.server.max_connections,
             self.engine.fault,
@@ -112,15 +113,17 @@ class App:
             return "text" if self._text else "json"
         return config.log.format.value
 
-    def _rules(self) -> Rules:
-        server = self.config.server
-        return Rules(
-            server.max_head_bytes,
-            server.max_request_bytes,
-            server.head_timeout,
-            server.body_timeout,
-            server.idle_timeout,
-        )
+
+def rules(config: Config) -> Rules:
+    """The server's limits as configured."""
+    server = config.server
+    return Rules(
+        server.max_head_bytes,
+        server.max_request_bytes,
+        server.head_timeout,
+        server.body_timeout,
+        server.idle_timeout,
+    )
 
 
 def _lines_to(sink: Callable[[str], None] | None) -> Callable[[bytes], None]:

@@ -54,7 +54,7 @@ class Daemon:
             sockets = [sock for _, sock in take_listeners(os.environ, os.getpid())]
             await self._app.start(sockets)
         except ListenError as exc:
-            print(f"relayd: {exc}", file=sys.stderr)
+            sys.stderr.write(f"relayd: {exc}\n")
             await self._app.stop(0.0)
             return EX_FAILED
         self._started()
@@ -139,7 +139,7 @@ def serve(config: Config, read_again: Callable[[], Config] | None) -> int:
     """Run the daemon; returns its exit code."""
     problem = raise_file_limit(config)
     if problem is not None:
-        print(f"relayd: {problem}", file=sys.stderr)
+        sys.stderr.write(f"relayd: {problem}\n")
         return EX_CONFIG
 
     async def main() -> int:

@@ -128,9 +128,14 @@ class Chunked:
                 if line < 0:
                     self._unfinished_line(data, at)
                     break
-                self._left = _chunk_size(data[at:line])
+                size = _chunk_size(data[at:line])
                 at = line + 2
-                if not self._left:
+                if size and data.startswith(b"\r\n", at + size):  # most often it is all there
+                    parts.append(data[at : at + size])
+                    at += size + 2
+                    continue
+                self._left = size
+                if not size:
                     self._trailer = 0
                     self._trailers(data, at)
                     break
@@ -174,6 +179,11 @@ class Chunked:
 
 def _chunk_size(line: bytes) -> int:
     """The size in a chunk's first line; extensions are ignored, spaces around it allowed."""
+    if line.isalnum() and len(line) <= _DIGITS_LIMIT and line[1:2] not in (b"x", b"X"):
+        try:
+            return int(line, 16)  # signs, spaces and underscores, which int takes, are not here
+        except ValueError:
+            raise BadChunk("chunk size is no hexadecimal number") from None
     if b"\n" in line or b"\r" in line:
         raise BadChunk("chunk size line not ended by CR LF")
     digits = line.partition(b";")[0].rstrip(b" \t")

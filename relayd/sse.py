@@ -37,8 +37,8 @@ _END = b"\n\n"
 # Whole events of one data line each, all of them with a name or none. Left to the exact way: empty
 # data, `[DONE]`, and the name that makes an error of any data.
 _DATA = rb"data:(?! ?(?:\n|\[DONE\]))[^\n]*+\n\n"
-_PLAIN = re.compile(rb"(?:" + _DATA + rb")++").fullmatch
-_NAMED = re.compile(rb"(?:event:(?! ?error\n)[^\n]*+\n" + _DATA + rb")++").fullmatch
+_PLAIN = re.compile(rb"(?:" + _DATA + rb")++").match
+_NAMED = re.compile(rb"(?:event:(?! ?error\n)[^\n]*+\n" + _DATA + rb")++").match
 _IDLE_LINES = re.compile(rb"(?:(?::[^\n]*+)?+\n)*+")
 
 
@@ -227,26 +227,27 @@ class Watcher:
 
     def _events(self, data: bytes) -> int:
         """Judge a piece that ends with an empty line."""
-        if self._is_routine(data):
-            return CONTENT
-        flags = 0
-        for block in data.split(_END):
+        done = self._routine(data)
+        flags = CONTENT if done else 0
+        if done == len(data):
+            return flags
+        for block in data[done:].split(_END):
             flags |= self._block(block)
             if self.error:
                 break
         return flags
 
-    def _is_routine(self, data: bytes) -> bool:
-        """Whether `data` is whole plain events with content and nothing else; if so, count them."""
-        if len(data) > MAX_EVENT or self._telling(data) or not self._affirms(data) or self.final:
-            return False
-        if _PLAIN(data):
-            self.events += data.count(b"\n") // 2
-            return True
-        if _NAMED(data):
-            self.events += data.count(b"\n") // 3
-            return True
-        return False
+    def _routine(self, data: bytes) -> int:
+        """Count the plain events at the start that hold content and say no more; their length."""
+        if self.final or len(data) > MAX_EVENT:
+            return 0
+        end = self._telling(data)
+        end = len(data) if end < 0 else data.rfind(_END, 0, end) + 2
+        found = _PLAIN(data, 0, end) or _NAMED(data, 0, end)
+        if found is None or not self._affirms(routine := found[0]):
+            return 0
+        self.events += routine.count(_END)
+        return len(routine)
 
     def _block(self, block: bytes) -> int:
         """Judge the lines of one event."""
