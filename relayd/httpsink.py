@@ -115,7 +115,9 @@ class HttpSink:
         self.opened = True
         self.sent = len(first)
         framing = b""
-        if length is not None:
+        if status == 204:
+            pass  # it has no body and may not announce one (RFC 9110, 8.6)
+        elif length is not None:
             framing = b"Content-Length: %d\r\n" % length
         elif self._http10:
             self.keep_alive = False

@@ -272,7 +272,7 @@ class _Call:
 
     def _blind(self, head: ResponseHead) -> Answer:
         kind = head.field(b"content-type") or b""
-        watched = self.job.streaming and b"event-stream" in kind.lower()
+        watched = self.job.streaming and head.status != 204 and b"event-stream" in kind.lower()
         watcher = Watcher(self.job.surface) if watched else None
         return self._answer(head, b"", False, watcher, "head")
 

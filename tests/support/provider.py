@@ -153,7 +153,8 @@ class Peer:
         with contextlib.suppress(ConnectionError):
             await self.writer.drain()
         if self.writer.can_write_eof():
-            self.writer.write_eof()
+            with contextlib.suppress(OSError):  # not connected: the peer has reset meanwhile
+                self.writer.write_eof()
         else:
             self.writer.close()
 
