@@ -85,6 +85,8 @@ class Exchange:
         "_setup",
         "_sink",
         "_slot",
+        "_surface",
+        "error",
     )
 
     def __init__(
@@ -97,16 +99,16 @@ class Exchange:
         self._clock = clock
         self._record = record
         candidates = tuple(
-            candidate
-            for candidate in ask.route.candidates
-            if ask.surface in candidate.provider.surfaces
+            candidate for candidate in ask.route.candidates if ask.suits(candidate.provider)
         )
         self._plan = FailoverPlan(candidates, setup.config.failover, engine.jitter)
         self._lease: Lease = NO_LEASE
         self._permit: Permit | None = None
         self._slot: str | None = None  # the provider whose place in flight is taken
         self._answer: Answer | None = None  # set at the commit
+        self._surface = ask.surface  # that of the present attempt
         self._ended = False
+        self.error: errors.RelayError | None = None  # what the client was told instead
 
     async def run(self) -> None:
         """Serve the request and write the record; raises only `CancelledError`."""
@@ -174,10 +176,11 @@ class Exchange:
     async def _attempt(self, step: Step) -> Answer:
         """One attempt with its record and its verdict."""
         provider = step.candidate.provider
+        self._surface = self._ask.surface_at(provider)
         noted = Attempt(
             provider.name,
             step.candidate.hinted(self._ask.hint) or self._record.model,
-            provider.url(self._ask.surface),
+            provider.url(self._surface),
             breaker=self._permit.state.value if self._permit else "closed",
         )
         self._record.attempts.append(noted)
@@ -266,7 +269,7 @@ class Exchange:
         elif end in BY_CLIENT:
             sink.cut()
         elif answer.watcher is not None and answer.watcher.at_boundary:
-            sink.write(errors.event(end.value, LAST_WORDS[end], self._ask.surface))
+            sink.write(errors.event(end.value, LAST_WORDS[end], self._surface))
             sink.end()
         else:
             sink.cut()
@@ -294,6 +297,7 @@ class Exchange:
 
     def _refuse(self, error: errors.RelayError) -> None:
         """Tell the client why, before any byte of an answer went out."""
+        self.error = error
         refuse(self._sink, error, self._ask.surface, self._record, self._plan.attempts)
         if isinstance(error, errors.ProviderRefused):
             self._end("provider", End.REQUEST_FAULT)
@@ -361,7 +365,7 @@ class Exchange:
 
     def _note_whole(self, answer: Answer) -> None:
         if answer.watcher is None:
-            told = usage_of(answer.held, self._ask.surface)
+            told = usage_of(answer.held, self._surface)
             self._record.usage, self._record.finish_reason = told
 
     def _note_end(self, end: End) -> None:

@@ -8,8 +8,8 @@ sockets, clocks or which provider is next.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from . import __version__
 from .config import Candidate, Commit, Config, Expose, Provider, Route, Secret, Stream
@@ -26,13 +26,27 @@ _ACCEPT = {
 _DENY = b'"deny"'
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A request as it is put to one provider, where that is not how the client put it.
+
+    `fields` are header lines, each with its CR LF.
+    """
+
+    surface: Surface
+    body: bytes
+    facts: Facts
+    fields: bytes
+
+
 @dataclass(slots=True)
 class Ask:
     """One request as an exchange takes it, whoever brought it.
 
     `streaming`: an event stream is wanted, by the client or by `routing.stream`. `user` and `cap`
     are the quota's; `crossing` are header lines that go upstream as they are; `hint` picks a model
-    by the small API's `model_hint`. `began` is loop time, `wall` seconds since the epoch.
+    by the small API's `model_hint`, and `forms` says, by provider, how its request is put (None: as
+    it came). `began` is loop time, `wall` seconds since the epoch.
     """
 
     surface: Surface
@@ -47,6 +61,27 @@ class Ask:
     wall: float
     streaming: bool
     hint: str | None = None
+    forms: Mapping[str, Form] | None = None
+
+    def suits(self, provider: Provider) -> bool:
+        """Whether this provider can be asked at all."""
+        if self.forms is None:
+            return self.surface in provider.surfaces
+        return provider.name in self.forms
+
+    def surface_at(self, provider: Provider) -> Surface:
+        """On which surface this provider is asked."""
+        return self.surface if self.forms is None else self.forms[provider.name].surface
+
+    def put_to(self, provider: Provider) -> Ask:
+        """The request in the form that is meant for this provider."""
+        if self.forms is None:
+            return self
+        form = self.forms[provider.name]
+        crossing = self.crossing + form.fields
+        return replace(
+            self, surface=form.surface, body=form.body, facts=form.facts, crossing=crossing
+        )
 
 
 def wants_stream(surface: Surface, facts: Facts, stream: Stream) -> bool:
@@ -69,6 +104,7 @@ class Outbound:
     def job(self, ask: Ask, candidate: Candidate, key: Secret | None) -> Job:
         """The request to this candidate, ready to send."""
         provider = candidate.provider
+        ask = ask.put_to(provider)
         commit = ask.route.commit
         body = self._body(ask, candidate)
         config = self._config
