@@ -1,0 +1,151 @@
+"""Which fields cross, which come back, and which never do."""
+
+from __future__ import annotations
+
+import pytest
+
+from relayd.headers import (
+    CROSSING,
+    connection_names,
+    crossing,
+    is_request_id,
+    is_traceparent,
+    returning,
+)
+from relayd.surfaces import Surface
+
+TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+OTHERS = [surface for surface in Surface if surface is not Surface.MESSAGES]
+
+OWN = [
+    (b"host", b"a"),
+    (b"authorization", b"Bearer k"),
+    (b"x-api-key", b"k"),
+    (b"cookie", b"c"),
+    (b"user-agent", b"u"),
+    (b"x-forwarded-for", b"1.2.3.4"),
+    (b"transfer-encoding", b"chunked"),
+    (b"te", b"trailers"),
+    (b"tracestate", b"a=b"),
+]
+
+
+def test_every_surface_has_its_list() -> None:
+    assert set(CROSSING) == set(Surface)
+
+
+@pytest.mark.parametrize("surface", Surface)
+def test_nothing_of_the_caller_crosses_that_is_not_listed(surface: Surface) -> None:
+    assert crossing(OWN, surface) == b""
+
+
+@pytest.mark.parametrize("surface", OTHERS)
+def test_openai_beta_crosses_everywhere_but_on_messages(surface: Surface) -> None:
+    fields = [*OWN, (b"openai-beta", b"assistants=v2"), (b"anthropic-beta", b"x")]
+    assert crossing(fields, surface) == b"OpenAI-Beta: assistants=v2\r\n"
+
+
+def test_the_anthropic_fields_cross_on_messages_alone() -> None:
+    fields = [
+        *OWN,
+        (b"anthropic-beta", b"a"),
+        (b"openai-beta", b"x"),
+        (b"anthropic-version", b"2023-06-01"),
+        (b"anthropic-beta", b"b"),
+    ]
+    lines = [b"anthropic-beta: a", b"anthropic-version: 2023-06-01", b"anthropic-beta: b", b""]
+    assert crossing(fields, Surface.MESSAGES) == b"\r\n".join(lines)
+
+
+@pytest.mark.parametrize("surface", Surface)
+def test_a_valid_trace_crosses_on_every_surface(surface: Surface) -> None:
+    assert crossing([(b"traceparent", TRACE)], surface) == b"traceparent: " + TRACE + b"\r\n"
+
+
+def test_an_invalid_trace_stays_behind() -> None:
+    assert crossing([(b"traceparent", b"00-0-0-01")], Surface.CHAT) == b""
+
+
+def test_of_two_traces_none_crosses() -> None:
+    assert crossing([(b"traceparent", TRACE)] * 2, Surface.CHAT) == b""
+
+
+@pytest.mark.parametrize("name", [b"openai-beta", b"traceparent"])
+def test_what_connection_names_does_not_cross(name: bytes) -> None:
+    fields = [(b"openai-beta", b"x"), (b"traceparent", TRACE)]
+    named = crossing([*fields, (b"connection", b"close, " + name.upper())], Surface.CHAT)
+    assert name not in named.lower()
+    assert named, "the other one has nothing to do with it"
+
+
+def test_three_fields_come_back_one_of_them_under_another_name() -> None:
+    fields = [
+        (b"x-request-id", b"req_1"),
+        (b"openai-version", b"2020-10-01"),
+        (b"openai-processing-ms", b"7"),
+        (b"set-cookie", b"c"),
+        (b"x-accel-redirect", b"/secret"),
+        (b"x-ratelimit-remaining-requests", b"0"),
+        (b"content-type", b"text/plain"),
+        (b"keep-alive", b"timeout=5"),
+        (b"server", b"s"),
+    ]
+    expected = [
+        b"X-Upstream-Request-ID: req_1",
+        b"openai-version: 2020-10-01",
+        b"openai-processing-ms: 7",
+        b"",
+    ]
+    assert returning(fields) == b"\r\n".join(expected)
+
+
+def test_what_connection_names_does_not_come_back() -> None:
+    fields = [(b"connection", b"X-Request-Id"), (b"x-request-id", b"r"), (b"openai-version", b"v")]
+    assert returning(fields) == b"openai-version: v\r\n"
+
+
+def test_connection_may_come_in_several_lines() -> None:
+    fields = [(b"connection", b" A,\tb "), (b"x", b"c"), (b"connection", b"D")]
+    assert connection_names(fields) == {b"a", b"b", b"d"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        TRACE,
+        TRACE[:-2] + b"00",
+        b"01" + TRACE[2:],
+        b"01" + TRACE[2:] + b"-what the future holds",
+    ],
+)
+def test_a_trace_is_valid_by_its_shape(value: bytes) -> None:
+    assert is_traceparent(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        TRACE + b"-more",
+        TRACE + b"0",
+        b"01" + TRACE[2:] + b"0",
+        b"ff" + TRACE[2:],
+        TRACE.upper(),
+        TRACE.replace(b"0af7651916cd43dd8448eb211c80319c", b"0" * 32),
+        TRACE.replace(b"b7ad6b7169203331", b"0" * 16),
+        TRACE + b"\n",
+        b" " + TRACE,
+    ],
+)
+def test_another_trace_is_not(value: bytes) -> None:
+    assert not is_traceparent(value)
+
+
+@pytest.mark.parametrize("value", [b"a", b"A.b_c:d-9", b"x" * 128])
+def test_a_request_id_is_of_letters_digits_and_four_marks(value: bytes) -> None:
+    assert is_request_id(value)
+
+
+@pytest.mark.parametrize("value", [b"", b"x" * 129, b"a b", b"a\n", b"\xc3\xa4", b"a/b", b'"a"'])
+def test_another_request_id_is_not(value: bytes) -> None:
+    assert not is_request_id(value)
