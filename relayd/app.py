@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from .accesslog import Log
+from .admin import Admin, Told
 from .config import Config, Format
 from .dial import small_tls_buffers
 from .endpoints import Endpoints
@@ -51,7 +52,8 @@ class App:
             mask=setup.mask,
             wall=time.time,
         )
-        self.runtime = Runtime(setup, self.log)
+        told = Told(self.log) if config.admin.listen else None
+        self.runtime = Runtime(setup, told or self.log)
         self.engine = self.runtime.engine
         self.endpoints = Endpoints(self.engine, lambda: self.server.draining)
         self.server = Server(
@@ -60,6 +62,11 @@ class App:
             lambda: self.config.server.trusted_proxies,
             lambda: self.config.server.max_connections,
             self.engine.fault,
+        )
+        self.admin = (
+            Admin(self.engine, self.runtime.link, self.endpoints, self.server, told)
+            if told
+            else None
         )
         self._drain: asyncio.Task[bool] | None = None
 
@@ -81,6 +88,8 @@ class App:
             await self.server.listen(
                 address, unix_mode=server.unix_mode, reuse_port=server.reuse_port
             )
+        if self.admin is not None:
+            await self.admin.start(self.config.admin.listen, server.unix_mode)
         self.runtime.start()
 
     def reload(self, config: Config) -> None:
@@ -88,6 +97,8 @@ class App:
         setup = Setup.of(config)
         self.config = config
         self.runtime.reload(setup)
+        if self.admin is not None:
+            self.admin.configure(config)
         self.log.configure(
             level=config.log.level.value, format=self._format(config), mask=setup.mask
         )
@@ -99,6 +110,8 @@ class App:
         self._drain = asyncio.get_running_loop().create_task(self.engine.idle(drain))
         await asyncio.wait([self._drain])
         await self.server.close(CLOSE_GRACE)
+        if self.admin is not None:
+            await self.admin.stop(CLOSE_GRACE)
         await self.runtime.close()
 
     def hurry(self) -> None:
