@@ -75,7 +75,18 @@ class Left(Exception):
 class Session:
     """The life of one connection; `run` returns when it is closed."""
 
-    __slots__ = ("_draining", "_known", "_rules", "_serve", "clock", "conn", "peer", "sink", "wake")
+    __slots__ = (
+        "_draining",
+        "_kept",
+        "_known",
+        "_rules",
+        "_serve",
+        "clock",
+        "conn",
+        "peer",
+        "sink",
+        "wake",
+    )
 
     def __init__(
         self,
@@ -96,6 +107,7 @@ class Session:
         self._rules = rules
         self._serve = serve
         self._draining = draining
+        self._kept = False  # between an answer and the next request
         self._known = KnownLines(known)
         conn.wake = self.wake
 
@@ -116,6 +128,7 @@ class Session:
         self.sink.start(None)
         try:
             request = await self._head()
+            self._kept = False
             if request is None:
                 return False
             self.sink.start(request)
@@ -128,12 +141,21 @@ class Session:
             return False
         return await self._after()
 
+    def dismiss(self) -> None:
+        """Close the connection if it is kept alive and nothing is asked on it: relayd stops.
+
+        One that was never used stays: its client has just connected and is about to ask.
+        """
+        if self._kept and not self.conn.buffer:
+            self.wake.interrupt(Why.DRAINING)
+
     async def _after(self) -> bool:
         self.conn.on_end = _nothing
         self.wake.reset()
         self.clock.deadline = float("inf")
         if self.sink.keep_alive and not self.conn.ended and not self.conn.overran:
             self.conn.hold = True
+            self._kept = True
             return True
         if self.sink.opened and not self.conn.ended and not self.conn.transport.is_closing():
             await self._linger()
@@ -199,11 +221,11 @@ class Session:
                 if self.conn.ended:
                     raise Left
                 await self.wake.wait()
-                if self.clock.expired is not None and not self.conn.buffer:
-                    raise errors.RequestTimeout()
             body += decoder.feed(self.conn.take())
             if len(body) > limit:
                 raise errors.RequestTooLarge()
+            if self.clock.expired is not None and not decoder.done:
+                raise errors.RequestTimeout()
         self.conn.buffer[:0] = decoder.rest  # the next request, pipelined
         return bytes(body)
 

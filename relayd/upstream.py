@@ -211,6 +211,7 @@ class _Call:
             cause = self.conn.error
             detail = "reset before an answer" if cause else "closed before an answer"
             raise AttemptFailed(Outcome.CLOSED, detail=detail)
+        _look(self.clock)  # it may have rung while bytes came, and they were not enough
         await self.clock.wake.wait()
         self.touched = self.touched or bool(self.conn.buffer)
         if not self.conn.buffer and not self.conn.ended:
