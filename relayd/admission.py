@@ -87,10 +87,14 @@ def ask_for(
     user: str | None,
     record: Record,
     began: float,
+    route: Route | None = None,
 ) -> Ask:
-    """A request, judged; fills the record with what is known now. Raises `RequestFault`s."""
+    """A request, judged; fills the record with what is known now. Raises `RequestFault`s.
+
+    `route`: that one, whatever the body's model says.
+    """
     facts = facts_of(body, surface)
-    route = routed(config, client, facts.model)
+    route = route or routed(config, client, facts.model)
     if not any(surface in candidate.provider.surfaces for candidate in route.candidates):
         raise errors.ModelNotFound(
             f"no provider of this model serves {surface.value}", param="model"

@@ -1,0 +1,256 @@
+"""relayd as an ASGI 3 application: the endpoints of the server, under a server of another make.
+
+    application = app(config)          # uvicorn module:application, or mount it in a framework
+
+No framework is imported. Where the outer application runs the lifespan of what it mounts, start and
+stop come from there; where it does not, enter the application as a context in the outer lifespan,
+or it starts with its first request. Does not know sockets; TLS, limits on connections and slow
+heads are the server's work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from types import TracebackType
+from typing import Any, Self
+
+from . import errors
+from .accesslog import Log
+from .admission import Deriver, user_id
+from .config import Config
+from .endpoints import Endpoints
+from .engine import Journal, Setup
+from .http1 import Request
+from .net import Clock, Wake, Why
+from .queuesink import Cut, QueueSink
+from .runtime import Runtime
+from .stores import Store
+from .visit import Peer, Visit
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+def app(
+    config: Config,
+    *,
+    user: Deriver | None = None,
+    store: Store | None = None,
+    journal: Journal | None = None,
+    write: Callable[[bytes], None] | None = None,
+) -> Application:
+    """The endpoints of this configuration.
+
+    `user` derives the user's id from the request's fields (lower-case names, bytes) instead of
+    `server.user_header`; it may raise an `errors.RelayError`, which is then the answer. `store`
+    replaces the configured one. `write` takes the log's lines as bytes, `journal` replaces the log;
+    without either nothing is logged.
+    """
+    setup = Setup.of(config)
+    return Application(setup, user, store, journal or _log(setup, write))
+
+
+def _log(setup: Setup, write: Callable[[bytes], None] | None) -> Log:
+    settings = setup.config.log
+    return Log(
+        write or (lambda _: None),
+        level=settings.level.value if write else "error",
+        format="text" if settings.format.value == "text" else "json",
+        priorities=False,
+        mask=setup.mask,
+        wall=time.time,
+    )
+
+
+class Application:
+    """An ASGI application. Belongs to the event loop that starts it."""
+
+    def __init__(
+        self, setup: Setup, user: Deriver | None, store: Store | None, journal: Journal
+    ) -> None:
+        self._user = user
+        self._runtime = Runtime(setup, journal, store)
+        self._draining = False
+        self._started = False
+        self._endpoints = Endpoints(self._runtime.engine, lambda: self._draining)
+        self._wakes: set[Wake] = set()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one request, or the application's life."""
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        else:
+            raise ValueError(f"expected an http or lifespan scope, got {scope['type']}")
+
+    def start(self) -> None:
+        """Begin, in the running event loop; once is enough."""
+        if not self._started:
+            self._started = True
+            self._runtime.start()
+
+    async def aclose(self, drain: float = 0.0) -> None:
+        """End: exchanges may finish for `drain` seconds, then they are ended honestly."""
+        self._draining = True
+        await self._runtime.engine.idle(drain)
+        for wake in self._wakes:
+            wake.interrupt(Why.DRAINING)
+        await self._runtime.engine.idle(1.0)
+        await self._runtime.close()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self.start()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.aclose()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
+        self.start()
+        loop = asyncio.get_running_loop()
+        clock = Clock(loop, Wake(loop))
+        sink = QueueSink()
+        config = self._runtime.engine.setup.config
+        visit = _AsgiVisit(scope, receive, sink, clock, config, self._user)
+        self._wakes.add(clock.wake)
+        sender = loop.create_task(_send_all(sink, send, clock.wake))
+        try:
+            await self._endpoints.serve(visit)
+            await sender
+        except _Left:
+            pass  # nobody is there to be answered
+        finally:
+            self._wakes.discard(clock.wake)
+            clock.alarm.stop()
+            visit.forget()
+            sender.cancel()
+
+
+class _Left(Exception):
+    """The client went away before its request was complete."""
+
+
+class _AsgiVisit(Visit):
+    """A request that an ASGI server brings."""
+
+    __slots__ = ("_config", "_derive", "_receive", "_watching")
+
+    def __init__(
+        self,
+        scope: Message,
+        receive: Receive,
+        sink: QueueSink,
+        clock: Clock,
+        config: Config,
+        derive: Deriver | None,
+    ) -> None:
+        self._receive = receive
+        self._config = config
+        self._derive = derive
+        self._watching: asyncio.Task[None] | None = None
+        super().__init__(_request(scope), sink, clock, _peer(scope, config))
+
+    async def body(self) -> bytes:
+        """The whole body; raises `RequestTooLarge`, `RequestTimeout` or `_Left`."""
+        server = self._config.server
+        body = bytearray()
+        more = True
+        try:
+            async with asyncio.timeout(server.body_timeout):
+                while more:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise _Left
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(body) > server.max_request_bytes:
+                        raise errors.RequestTooLarge()
+        except TimeoutError:
+            raise errors.RequestTimeout() from None
+        self.body_waits = False
+        return bytes(body)
+
+    def watch(self) -> None:
+        """Wait for the server's word that the client has left."""
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    def forget(self) -> None:
+        """The request is over."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def user(self, header: str) -> str | None:
+        """What the embedder's own rule says, if there is one."""
+        if self._derive is None:
+            return super().user(header)
+        found = self._derive(self.request.fields)
+        return user_id(found.encode("utf-8", "replace")) if found else None
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.clock.wake.interrupt(Why.CLIENT_LEFT)
+
+
+async def _send_all(sink: QueueSink, send: Send, wake: Wake) -> None:
+    """Hand the answer to the server as it comes.
+
+    A cut answer ends without its last message: the server then closes the connection.
+    """
+    try:
+        await sink.opened()
+        await send({"type": "http.response.start", "status": sink.status, "headers": sink.fields})
+        while data := await sink.take():
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    except Cut:
+        pass
+    except OSError:  # ASGI 2.4: the client has left
+        wake.interrupt(Why.CLIENT_LEFT)
+
+
+def _request(scope: Message) -> Request:
+    fields = [(bytes(name).lower(), bytes(value)) for name, value in scope["headers"]]
+    first = dict(reversed(fields))
+    length = first.get(b"content-length", b"")
+    path = scope["path"]
+    root = scope.get("root_path", "")
+    if root and path.startswith(root):  # mounted: the path is told with its prefix
+        path = path[len(root) :] or "/"
+    return Request(
+        method=scope["method"],
+        path=path,
+        version=scope.get("http_version", "1.1").encode("ascii"),
+        fields=fields,
+        first=first,
+        length=int(length) if length.isdigit() else None,
+        chunked=b"transfer-encoding" in first,
+        keep_alive=True,
+        expects=False,
+    )
+
+
+def _peer(scope: Message, config: Config) -> Peer:
+    client = scope.get("client")
+    address = str(client[0]) if client else ""
+    return Peer(address or "unix:", config.server.trusted_proxies.covers(address))

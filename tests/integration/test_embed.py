@@ -1,0 +1,302 @@
+"""relayd inside another program: one exchange, the documented errors, departures, back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+import relayd
+from relayd import Relay, RelayError, classify, errors
+from relayd.config import Config, ConfigError, build
+from relayd.outcomes import Outcome
+from relayd.stores.memory import MemoryStore
+from tests.support import builders
+from tests.support.gateway import config_for
+from tests.support.loop import takes
+from tests.support.provider import Peer, Request, ScriptedProvider
+from tests.support.scripts import breaks_off, events, ok, ok_stream, silent, status
+
+KEY = "sk-canary-0123456789abcdef"
+
+
+def config(*providers: ScriptedProvider, **sections: Any) -> Config:
+    return build(config_for(*providers, **sections), "test.toml", {"KEY": KEY}, _no_file)
+
+
+def _no_file(path: str) -> bytes:
+    raise FileNotFoundError(path)
+
+
+async def test_a_whole_answer_has_status_headers_and_body() -> None:
+    async with ScriptedProvider(ok("hello")) as a:
+        async with Relay(config(a)) as relay:
+            async with await relay.open(builders.chat()) as reply:
+                assert reply.status == 200
+                assert reply.headers["content-type"] == "application/json"
+                assert reply.headers["x-gateway-provider"] == "a"
+                body = await reply.read()
+    assert json.loads(body) == builders.completion("hello")
+    assert reply.end_reason == "complete"
+
+
+async def test_a_stream_arrives_event_by_event() -> None:
+    async with ScriptedProvider(ok_stream("one", "two", delay=1.0)) as a:
+        async with Relay(config(a)) as relay:
+            reply = await relay.open(builders.chat(stream=True))
+            chunks = [chunk async for chunk in reply]
+    assert len(chunks) > 2
+    assert b"".join(chunks) == b"".join(builders.stream("one", "two"))
+
+
+async def test_bytes_go_upstream_as_they_are() -> None:
+    body = b'{ "model":"m" , "messages":[{"role":"user","content":"\\u00e9"}],"n":1.0e0}'
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            await (await relay.open(body)).read()
+    assert a.requests[0].body == body
+
+
+async def test_a_failed_provider_is_replaced_before_open_returns() -> None:
+    async with ScriptedProvider(status(503), name="a") as a, ScriptedProvider(ok(), name="b") as b:
+        async with Relay(config(a, b)) as relay:
+            reply = await relay.open(builders.chat())
+            await reply.read()
+    assert reply.provider == "b"
+    assert [attempt.outcome for attempt in reply.attempts] == ["server_error", "ok"]
+    assert [tried["status"] for tried in reply.trace["attempts"]] == [503, 200]
+    assert reply.trace["status"] == 200
+
+
+async def test_every_provider_down_raises_before_any_byte() -> None:
+    async with ScriptedProvider(status(500)) as a:
+        async with Relay(config(a)) as relay:
+            with pytest.raises(errors.UpstreamError):
+                await relay.open(builders.chat())
+
+
+async def test_a_fault_of_the_request_is_raised_with_the_providers_words() -> None:
+    refused = builders.error_object("no such tool", "invalid_tool")
+    async with ScriptedProvider(status(400, refused)) as a:
+        async with Relay(config(a)) as relay:
+            with pytest.raises(errors.ProviderRefused, match="no such tool") as caught:
+                await relay.open(builders.chat())
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"{", {"messages": []}, {"messages": [], "n": float("nan")}]
+)
+async def test_a_body_that_is_no_request_is_raised_at_once(body: Any) -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            with pytest.raises(errors.BadRequest):
+                await relay.open(body)
+    assert not a.requests
+
+
+async def test_an_unknown_surface_is_a_value_error() -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            with pytest.raises(ValueError, match="smell"):
+                await relay.open(builders.chat(), surface="smell")
+
+
+async def test_another_surface_is_asked_for_by_its_name() -> None:
+    async with ScriptedProvider(status(200, {"data": [1]}), surfaces=["embeddings"]) as a:
+        async with Relay(config(a)) as relay:
+            reply = await relay.open(builders.embeddings(), surface="embeddings")
+            assert json.loads(await reply.read()) == {"data": [1]}
+    assert a.requests[0].target == "/v1/embeddings"
+
+
+async def test_the_earlier_deadline_wins() -> None:
+    async with ScriptedProvider(silent()) as a:
+        async with Relay(config(a, clocks={"deadline": 20.0})) as relay:
+            with takes(3.0), pytest.raises(errors.DeadlineExceeded):
+                await relay.open(builders.chat(), deadline=3.0)
+            with takes(20.0), pytest.raises(errors.DeadlineExceeded):
+                await relay.open(builders.chat(), deadline=300.0)
+
+
+async def test_a_route_can_be_named_whatever_the_model_says() -> None:
+    async with ScriptedProvider(ok(), name="a") as a, ScriptedProvider(ok(), name="b") as b:
+        a.settings["model"] = b.settings["model"] = "x"
+        routes = [{"name": "first", "providers": ["a"]}, {"name": "second", "providers": ["b"]}]
+        async with Relay(config(a, b, route=routes)) as relay:
+            reply = await relay.open(builders.chat(model="first"), route="second")
+            await reply.read()
+            with pytest.raises(errors.ModelNotFound):
+                await relay.open(builders.chat(), route="third")
+    assert reply.provider == "b"
+
+
+async def test_leaving_early_closes_the_upstream_connection() -> None:
+    async with ScriptedProvider(events(builders.delta("one"), end=False)) as a:
+        async with Relay(config(a)) as relay:
+            async with await relay.open(builders.chat(stream=True)) as reply:
+                assert await anext(reply) == builders.delta("one")
+                assert a.open == 1
+            await asyncio.sleep(0.1)
+            assert a.open == 0
+    assert reply.end_reason == "client_left"
+
+
+async def test_a_cancelled_open_closes_the_upstream_connection() -> None:
+    async with ScriptedProvider(silent(), name="a") as a, ScriptedProvider(ok(), name="b") as b:
+        async with Relay(config(a, b)) as relay:
+            task = asyncio.create_task(relay.open(builders.chat()))
+            await asyncio.sleep(1.0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.sleep(0.1)
+            assert a.open == 0
+    assert not b.requests
+
+
+async def test_a_stream_that_breaks_off_inside_an_event_raises() -> None:
+    script = breaks_off(builders.delta("one"), b'data: {"cho', then="rst")
+    async with ScriptedProvider(script) as a:
+        async with Relay(config(a)) as relay:
+            reply = await relay.open(builders.chat(stream=True))
+            with pytest.raises(errors.UpstreamError, match="broke off"):
+                await reply.read()
+
+
+async def test_a_stream_that_breaks_off_between_events_ends_with_an_error_event() -> None:
+    async with ScriptedProvider(breaks_off(builders.delta("one"), then="fin")) as a:
+        async with Relay(config(a)) as relay:
+            reply = await relay.open(builders.chat(stream=True))
+            body = await reply.read()
+    assert b"upstream_truncated" in body
+    assert reply.end_reason == "upstream_truncated"
+
+
+async def test_closing_the_relay_ends_what_still_runs() -> None:
+    async with ScriptedProvider(events(builders.delta("one"), end=False)) as a:
+        async with Relay(config(a)) as relay:
+            reply = await relay.open(builders.chat(stream=True))
+        assert b"shutting_down" in await reply.read()
+        await asyncio.sleep(0.1)
+        assert a.open == 0
+
+
+async def test_closing_the_relay_refuses_what_has_no_answer_yet() -> None:
+    async with ScriptedProvider(silent()) as a:
+        async with Relay(config(a)) as relay:
+            task = asyncio.create_task(relay.open(builders.chat()))
+            await asyncio.sleep(1.0)
+        with pytest.raises(errors.Draining):
+            await task
+
+
+async def test_a_reader_that_does_not_read_stops_the_provider() -> None:
+    sent = 0
+
+    async def endless(peer: Peer, _: Request) -> None:
+        nonlocal sent
+        await peer.stream_head()
+        while True:
+            await peer.chunk(builders.delta("x" * 8000))
+            sent += 1
+
+    async with ScriptedProvider(endless) as a:
+        async with Relay(config(a)) as relay:
+            async with await relay.open(builders.chat(stream=True)) as reply:
+                await asyncio.sleep(1.0)
+                stuck = sent
+                await asyncio.sleep(10.0)
+                assert sent == stuck
+                for _ in range(200):
+                    await anext(reply)
+                await asyncio.sleep(1.0)
+                assert sent > stuck
+
+
+async def test_turns_are_counted_for_the_named_user() -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a, quota={"daily_turns": 1})) as relay:
+            await (await relay.open(builders.chat(), user="ann")).read()
+            with pytest.raises(errors.RateLimited) as caught:
+                await relay.open(builders.chat(), user="ann")
+            await (await relay.open(builders.chat(), user="bob")).read()
+    assert caught.value.retry_after is not None
+
+
+async def test_a_store_of_the_program_holds_the_turns() -> None:
+    store = MemoryStore()
+    async with ScriptedProvider(ok()) as a:
+        settings = config(a, quota={"daily_turns": 1})
+        async with Relay(settings, store=store) as relay:
+            await (await relay.open(builders.chat(), user="ann")).read()
+        async with Relay(settings, store=store) as relay:
+            with pytest.raises(errors.RateLimited):
+                await relay.open(builders.chat(), user="ann")
+
+
+async def test_it_is_silent_until_the_program_listens(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ScriptedProvider(status(500), name="a") as a, ScriptedProvider(ok(), name="b") as b:
+        async with Relay(config(a, b)) as relay:
+            await (await relay.open(builders.chat())).read()
+            assert capfd.readouterr() == ("", "")
+            caplog.set_level(logging.INFO, "relayd")
+            await (await relay.open(builders.chat())).read()
+    assert "server_error" in caplog.text
+    assert "complete" in caplog.text
+
+
+async def test_no_key_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "relayd")
+    refused = status(400, builders.error_object(f"bad key {KEY}"))
+    async with ScriptedProvider(refused, key_env="KEY") as a:
+        async with Relay(config(a)) as relay:
+            with pytest.raises(RelayError) as caught:
+                await relay.open(builders.chat())
+    assert a.requests[0].field("authorization") == f"Bearer {KEY}"
+    assert caplog.records
+    assert KEY not in caplog.text
+    assert KEY not in str(caught.value)
+
+
+async def test_a_reload_holds_for_the_next_request() -> None:
+    async with ScriptedProvider(ok(), name="a") as a, ScriptedProvider(ok(), name="b") as b:
+        async with Relay(config(a)) as relay:
+            await (await relay.open(builders.chat())).read()
+            relay.reload(config(b))
+            reply = await relay.open(builders.chat())
+            await reply.read()
+    assert reply.provider == "b"
+
+
+async def test_it_is_made_from_a_file_or_from_the_environment(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedProvider(ok()) as a:
+        file = tmp_path / "config.toml"
+        file.write_text(f'[[provider]]\nname = "a"\nbase_url = "{a.base_url}"\n')
+        monkeypatch.setenv("PROVIDER", "own")
+        monkeypatch.setenv("OWN_BASE_URL", a.base_url)
+        for made in (Relay.from_file(str(file)), Relay.from_env()):
+            async with made as relay:
+                await (await relay.open(builders.chat())).read()
+    assert len(a.requests) == 2
+    with pytest.raises(ConfigError):
+        Relay.from_file(str(tmp_path / "nothing.toml"))
+
+
+def test_the_front_door_shows_what_it_names() -> None:
+    for name in relayd.__all__:
+        assert getattr(relayd, name) is not None
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = relayd.nothing  # type: ignore[attr-defined]
+
+
+def test_a_status_is_classified_by_name() -> None:
+    assert classify(503) is Outcome.SERVER_ERROR
+    assert classify(429, "insufficient_quota") is Outcome.OUT_OF_CREDIT
