@@ -17,6 +17,11 @@ SHORT = 8
 """A configured secret with fewer characters is masked only as a word of its own: a test key `a`
 must not turn every `a` of a message into a mask."""
 
+_KEY_WORDS = "key|token|secret|password|signature|sig"
+"""How the name of a parameter ends whose value is nobody's business."""
+
+_KEY_NAME = re.compile(rf"(?:{_KEY_WORDS})\Z", re.IGNORECASE)
+
 _LOOKS = tuple(
     (re.compile(pattern, re.IGNORECASE if fold else 0), substitute)
     for pattern, substitute, fold in (
@@ -36,7 +41,7 @@ _LOOKS = tuple(
         # ?key=KEY, &api_key=KEY, password=KEY. The look-behind starts a match only at the
         # start of a word, so a long word is scanned once.
         (
-            r"(?<![\w-])([\w-]{0,64}(?:key|token|secret|password|signature|sig)=)[^\s&\"'#;<>]+",
+            rf"(?<![\w-])([\w-]{{0,64}}(?:{_KEY_WORDS})=)[^\s&\"'#;<>]+",
             rf"\1{MASK}",
             True,
         ),
@@ -51,6 +56,11 @@ _LOOKS = tuple(
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 """Octets that percent-encoding leaves alone (RFC 3986 2.3)."""
+
+
+def names_key(name: str) -> bool:
+    """Whether a parameter or field of this name holds a key: `key`, `X-Auth-Token`."""
+    return _KEY_NAME.search(name) is not None
 
 
 def mask(text: str) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ..masking import names_key
 from .problems import Notes, Wrong
-from .upstream import Secret
+from .upstream import Provider, Secret
 
 MAX_KEY = 4096
 """Characters of a key; providers read heads of 8 KiB."""
@@ -62,6 +63,17 @@ class Sources:
         if not content:
             raise Wrong(f"{what} is empty")
         return _secret(content, label, what)
+
+
+def exposed(provider: Provider) -> set[str]:
+    """What stands in the file itself under the name of a key: it belongs elsewhere, and is told
+    to nobody all the same."""
+    pairs = [*provider.headers]
+    if provider.query:
+        from urllib.parse import parse_qsl  # rarely used
+
+        pairs += parse_qsl(provider.query)
+    return {value for name, value in pairs if names_key(name)}
 
 
 def reason(error: OSError) -> str:

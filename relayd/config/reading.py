@@ -12,7 +12,7 @@ from typing import Any
 
 from . import doubts, resolve
 from .addresses import Tcp, store_passwords, store_url
-from .credentials import Sources, reason
+from .credentials import Sources, exposed, reason
 from .model import Config
 from .problems import ConfigError, Notes, Problem, Wrong
 from .settings import (
@@ -112,7 +112,7 @@ def assemble(table: Table, sources: Sources, notes: Notes) -> Config:
     doubts.about_routing(routing, named, notes)
     doubts.about_access(server, admin.listen, quota, clients, notes)
     secrets |= {key.value for provider in found for key in provider.keys}
-    secrets |= store_passwords(store.url)
+    secrets = secrets.union(store_passwords(store.url), *map(exposed, found))
     return Config(
         server=server,
         admin=admin,

@@ -106,3 +106,9 @@ def test_no_key_is_in_a_configuration_as_text_or_in_an_error() -> None:
 def test_an_error_of_the_system_without_words_is_named_by_its_class() -> None:
     assert reason(OSError(2, "No Such File")) == "no such file"
     assert reason(PermissionError()) == "permissionerror"
+
+
+def test_what_stands_in_the_file_under_the_name_of_a_key_is_masked_too() -> None:
+    text = ONE + 'query = { api_key = "S3/CR3T", api-version = "2024" }\n'
+    text += 'headers = { X-Auth-Token = "T0K3N", X-Title = "app" }\n'
+    assert config(text).secrets == {"S3/CR3T", "T0K3N"}

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from relayd.masking import MASK, Masker, mask
+from relayd.masking import MASK, Masker, mask, names_key
 
 SECRET = "c4n4ry/Key+with=signs"
 
@@ -94,3 +94,13 @@ def test_the_time_grows_with_the_text_and_not_with_its_square(unit: str) -> None
     began = time.process_time()
     mask(unit * (100_000 // len(unit)))
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("name", ["key", "API_KEY", "x-auth-token", "client_secret", "Sig"])
+def test_a_name_that_ends_like_a_key_holds_one(name: str) -> None:
+    assert names_key(name)
+
+
+@pytest.mark.parametrize("name", ["api-version", "keyboard", "X-Title", "tokens", ""])
+def test_another_name_holds_none(name: str) -> None:
+    assert not names_key(name)
