@@ -57,7 +57,9 @@ def release(
     reach: Reach, origin: Origin, conn: Conn, head: ResponseHead, body: Body, now: float
 ) -> None:
     """Keep the connection for the next exchange if its answer ended as announced, else close it."""
-    if head.reusable and body.done and not body.rest and not conn.buffer and not conn.ended:
+    clean = head.reusable and body.done and not body.rest and not conn.buffer
+    # An answer may overtake its request, the rest of which would then stand before the next one.
+    if clean and not conn.ended and not conn.pending():
         reach.give_back(origin, conn, now)
     else:
         conn.abort()

@@ -88,9 +88,14 @@ class Server:
         self._servers.append(await start(self._accept, sock=sock, backlog=BACKLOG))
 
     def close_listeners(self) -> None:
-        """Accept no more; unix socket files made here are removed, unless replaced meanwhile."""
+        """Accept no more, and end the connections that are kept alive and idle.
+
+        Unix socket files made here are removed, unless they were replaced meanwhile.
+        """
         for server in self._servers:
             server.close()
+        for session in self._sessions.values():
+            session.dismiss()
         for path, inode in self._paths:
             with contextlib.suppress(OSError):
                 if os.stat(path).st_ino == inode:
