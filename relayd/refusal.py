@@ -72,10 +72,15 @@ def refused(
     return ProviderRefused(
         status,
         trimmed(mask(error.message)) if error.message else plain,
-        type=mask(error.type or "invalid_request_error"),
-        param=mask(error.param) if error.param is not None else None,
-        code=mask(error.code) if error.code is not None else None,
+        type=_cut(error.type, mask) or "invalid_request_error",
+        param=_cut(error.param, mask),
+        code=_cut(error.code, mask),
     )
+
+
+def _cut(word: str | None, mask: Callable[[str], str]) -> str | None:
+    # Masked first: half a key is not recognised.
+    return None if word is None else mask(word)[:MAX_WORD]
 
 
 def retry_after(fields: Fields, wall: float) -> float | None:
@@ -106,10 +111,10 @@ def _until_date(text: str, wall: float) -> float | None:
 
 
 def _word(value: object) -> str | None:
-    """A short word as text: OpenRouter's and Gemini's codes are numbers."""
+    """A word as text: OpenRouter's and Gemini's codes are numbers."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    return str(value)[:MAX_WORD]
+    return str(value)
 
 
 def trimmed(text: str) -> str:
