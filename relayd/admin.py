@@ -20,9 +20,9 @@ from . import errors
 from .config import Config, Listen
 from .endpoints import Endpoints, judge_body
 from .engine import Engine, Journal
+from .families import Distribution, Family
 from .gauges import gauges
 from .metrics import CONTENT_TYPE, Metrics, MetricsMissing
-from .net import Interrupt, Why
 from .picture import Picture
 from .quota import zone
 from .record import Attempt, Record
@@ -32,8 +32,9 @@ from .session import Rules
 from .status import Snapshot, Status
 from .statuspage import Page, clock, sections
 from .stores.link import Link
-from .tally import Distribution, Family, Tally
+from .tally import Tally
 from .visit import Visit
+from .wake import Interrupt, Why
 
 PERIOD = 1.0
 """Seconds between two snapshots while somebody watches."""
@@ -242,8 +243,7 @@ class Admin:
 
     def _figures(self) -> list[Family | Distribution]:
         live = gauges(self._engine, self._link, self._public.connections, self._now())
-        tally = self._told.tally
-        return [*tally.families, *tally.distributions, *live]
+        return [*self._told.tally.figures(), *live]
 
     def _rules(self) -> Rules:
         server = self._engine.setup.config.server

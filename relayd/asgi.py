@@ -23,11 +23,11 @@ from .config import Config
 from .endpoints import Endpoints
 from .engine import Journal, Setup
 from .http1 import Request
-from .net import Clock, Wake, Why
 from .queuesink import Cut, QueueSink
 from .runtime import Runtime
 from .stores import Store
 from .visit import Peer, Visit
+from .wake import Clock, Wake, Why
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

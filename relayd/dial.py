@@ -13,7 +13,8 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from .net import Conn, Wake
+from .net import Conn
+from .wake import Wake
 
 T = TypeVar("T")
 

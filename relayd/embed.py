@@ -29,12 +29,12 @@ from .admission import ask_for
 from .config import Config, Route, from_environment, load
 from .engine import Journal, Setup
 from .exchange import Exchange
-from .net import Clock, Wake, Why
 from .queuesink import Cut, QueueSink
 from .record import Attempt, Record
 from .runtime import Runtime
 from .stores import Store
 from .surfaces import Surface
+from .wake import Clock, Wake, Why
 
 LOGGER = logging.getLogger("relayd")
 LOGGER.addHandler(logging.NullHandler())

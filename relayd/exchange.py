@@ -16,7 +16,6 @@ from .config import Candidate
 from .engine import Engine, Setup
 from .failover import CREDIT_REST, AttemptFailed, FailoverPlan, Ready, Standing, Step
 from .headers import returning
-from .net import Clock, Interrupt, Why
 from .outbound import Ask
 from .outcomes import RULES, Blame, End, Outcome
 from .pump import Limits, Pump
@@ -28,6 +27,7 @@ from .sink import Sink
 from .surfaces import Surface
 from .turns import NO_LEASE, Lease
 from .upstream import Answer, attempt
+from .wake import Clock, Interrupt, Why
 
 VERDICTS = {
     Blame.SUCCESS: Verdict.SUCCESS,

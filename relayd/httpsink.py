@@ -11,7 +11,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from .http1 import Request
-from .net import WRITE_HIGH, Clock, Conn, Interrupt, Why
+from .net import WRITE_HIGH, Conn
+from .wake import Clock, Interrupt, Why
 
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")
@@ -128,25 +129,25 @@ class HttpSink:
         closing = b"" if self.keep_alive else b"Connection: close\r\n"
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         head = b"".join((line, self._date.at(time.time()), block, framing, closing, b"\r\n"))
-        self._conn.transport.write(head if self._bare else head + first)
+        self._conn.write(head if self._bare else head + first)
 
     def write(self, payload: bytes) -> None:
         """Send payload, as one chunk where chunks are spoken."""
         self.sent += len(payload)
         if self._chunked:
             payload = b"%x\r\n%b\r\n" % (len(payload), payload)
-        self._conn.transport.write(payload)
+        self._conn.write(payload)
 
     def end(self) -> None:
         """The body is complete."""
         if self._chunked:
-            self._conn.transport.write(LAST_CHUNK)
+            self._conn.write(LAST_CHUNK)
 
     async def flush(self, clock: Clock, timeout: float) -> None:
         """Wait until the kernel has taken everything; `CLIENT_STALLED` if it takes nothing."""
         if not (left := self.pending()):
             return
-        self._conn.transport.set_write_buffer_limits(high=0)
+        self._conn.mark(0)
         self._conn.on_writable = clock.wake.wake
         clock.arm("write", clock.now() + timeout)
         while pending := self.pending():
@@ -157,7 +158,7 @@ class HttpSink:
                 left = pending
                 clock.arm("write", clock.now() + timeout)
         clock.disarm()
-        self._conn.transport.set_write_buffer_limits(high=WRITE_HIGH)
+        self._conn.mark(WRITE_HIGH)
 
     def cut(self) -> None:
         """End the connection so that nobody takes the body for complete.

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .framing import BadChunk
-from .net import Clock
 from .outcomes import End
 from .sink import Sink
 from .sse import CONTENT, ERROR, FINAL
 from .upstream import LINGER, Answer
+from .wake import Clock
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Pump:
         self.sent = len(answer.held)
 
     async def run(self) -> End:
-        """Relay until there is nothing more to relay; lets `net.Interrupt` through."""
+        """Relay until there is nothing more to relay; lets `wake.Interrupt` through."""
         self._clock.alarm.action = self._look
         self._sink.on_writable = self._caught_up
         self._conn.sink = self.feed

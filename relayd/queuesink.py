@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from .net import WRITE_HIGH, Clock
+from .net import WRITE_HIGH
+from .wake import Clock
 
 HIGH = WRITE_HIGH
 """Bytes that may wait for the reader before the provider is paused: as for an HTTP client."""

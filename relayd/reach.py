@@ -10,8 +10,9 @@ import ssl
 from .dial import connect, tls_context
 from .framing import Body
 from .http1 import ResponseHead
-from .net import Clock, Conn
+from .net import Conn
 from .pool import Origin, Pool
+from .wake import Clock
 
 
 class Reach:

@@ -18,9 +18,10 @@ from .config import Listen, Trusted, Unix
 from .errors import Draining, Overloaded, RelayError, body
 from .httpsink import DateLine
 from .knownlines import KnownLines
-from .net import Clock, Conn, Wake, Why
+from .net import Conn
 from .session import Rules, Serve, Session
 from .visit import Peer
+from .wake import Clock, Wake, Why
 
 BACKLOG = 4096
 """Connections that the kernel completes before they are accepted (it caps this itself)."""
@@ -159,7 +160,7 @@ def _turn_away(conn: Conn, error: RelayError) -> None:
         f"HTTP/1.1 {error.status} Service Unavailable\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(text)}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
     )
-    conn.transport.write(head.encode("ascii") + text)
+    conn.write(head.encode("ascii") + text)
     conn.close()
 
 

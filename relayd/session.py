@@ -18,10 +18,11 @@ from .framing import BadChunk
 from .http1 import Request, request_body, take_request
 from .httpsink import CONTINUE, DateLine, HttpSink
 from .knownlines import KnownLines
-from .net import Clock, Conn, Interrupt, Wake, Why
+from .net import Conn
 from .record import Record
 from .replies import refuse
 from .visit import Peer, Visit
+from .wake import Clock, Interrupt, Wake, Why
 
 BODY_BUFFER = 262144
 """Bytes of a body that wait for its reader before the client is paused."""
@@ -204,7 +205,7 @@ class Session:
             return body
         rules = self._rules()
         if request.expects and not conn.buffer:
-            conn.transport.write(CONTINUE)
+            conn.write(CONTINUE)
         self.clock.arm("body", self.clock.now() + rules.body_timeout)
         try:
             return await self._read_slowly(request, rules.max_request_bytes)
@@ -250,7 +251,7 @@ class Session:
         conn.buffer.clear()
         conn.resume()
         conn.sink = _discard
-        conn.transport.write_eof()
+        conn.finish()
         self.clock.arm("linger", self.clock.now() + LINGER)
         try:
             while not conn.ended and self.clock.expired is None:

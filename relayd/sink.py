@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from .net import Clock
+from .wake import Clock
 
 
 class Sink(Protocol):
@@ -49,5 +49,5 @@ class Sink(Protocol):
     async def flush(self, clock: Clock, timeout: float) -> None:
         """Wait until the reader has taken everything, if that can be waited for.
 
-        Raises `net.Interrupt` (`CLIENT_STALLED`) when it takes nothing for `timeout` seconds.
+        Raises `wake.Interrupt` (`CLIENT_STALLED`) when it takes nothing for `timeout` seconds.
         """

@@ -1,7 +1,7 @@
 """One attempt: borrow or dial, send, judge up to the commit.
 
 `attempt` returns an `Answer` whose first bytes may go to the client, or raises `AttemptFailed`, or
-lets `net.Interrupt` through (the client left, the deadline, the drain). The connection belongs to
+lets `wake.Interrupt` through (the client left, the deadline, the drain). The connection belongs to
 this module until then: whatever is raised, it is closed here. Does not know who is asked next, the
 quota, or how an answer reaches the client.
 """
@@ -20,13 +20,14 @@ from .dial import race
 from .failover import AttemptFailed
 from .framing import BadChunk, Body
 from .http1 import BadResponse, ResponseHead, response_body, take_response
-from .net import Clock, Conn
+from .net import Conn
 from .outcomes import Outcome, classify
 from .peek import Peek, Verdict, Why
 from .pool import Origin
 from .reach import Reach, release
 from .sse import CONTENT, Watcher
 from .surfaces import Surface
+from .wake import Clock
 
 MAX_INTERIM = 10
 """1xx heads that are skipped before an answer."""
@@ -181,10 +182,10 @@ class _Call:
         name = "answer" if job.hold and not (job.streaming or job.blind) else "first_content"
         self.clock.arm(name, self.started + getattr(job.candidate, name))
         if len(job.body) <= ONE_WRITE:
-            self.conn.transport.write(job.head + job.body)
+            self.conn.write(job.head + job.body)
         else:
-            self.conn.transport.write(job.head)
-            self.conn.transport.write(job.body)
+            self.conn.write(job.head)
+            self.conn.write(job.body)
 
     async def _head(self) -> ResponseHead:
         interim = 0

@@ -12,9 +12,9 @@ from random import getrandbits
 from .admission import user_id
 from .headers import is_request_id
 from .http1 import Request
-from .net import Clock
 from .record import Record
 from .sink import Sink
+from .wake import Clock
 
 
 @dataclass(frozen=True, slots=True)

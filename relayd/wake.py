@@ -1,0 +1,160 @@
+"""A place to wait, and a clock that moves.
+
+Waiting: one task waits on one `Wake`. Whatever may end the wait (bytes, the end of a connection, a
+clock, a departing client, the drain) calls `Wake.wake` or `Wake.interrupt`, so no second task and
+no timeout object is needed per wait.
+Does not know sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+
+class Why(Enum):
+    """What interrupts an exchange from outside; none of them is the provider's fault."""
+
+    CLIENT_LEFT = "client_left"
+    CLIENT_STALLED = "client_stalled"
+    DEADLINE = "deadline"
+    DRAINING = "draining"
+
+
+class Interrupt(Exception):
+    """Raised by `Wake.wait`: the exchange must end now, `why` says for what."""
+
+    def __init__(self, why: Why) -> None:
+        super().__init__(why.value)
+        self.why = why
+
+
+class Wake:
+    """Where one task waits. `wake` may be spurious: the waiter looks again at what it waits for.
+
+    `interrupt` is sticky until `reset`: every later wait raises it too.
+    """
+
+    __slots__ = ("_future", "_loop", "why")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[None] | None = None
+        self.why: Why | None = None
+
+    async def wait(self) -> None:
+        """Return after the next `wake`; raise `Interrupt` if there was one."""
+        if self.why is None:
+            self._future = self._loop.create_future()
+            try:
+                await self._future
+            finally:
+                self._future = None
+        if self.why is not None:
+            raise Interrupt(self.why)
+
+    def wake(self) -> None:
+        """End the wait, if there is one."""
+        future = self._future
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def interrupt(self, why: Why) -> None:
+        """End this wait and each later one with `Interrupt(why)`; the first reason stays."""
+        if self.why is None:
+            self.why = why
+        self.wake()
+
+    def reset(self) -> None:
+        """Forget the interrupt: the next exchange starts clean."""
+        self.why = None
+
+
+class Alarm:
+    """A clock that is moved, not recreated: a later `set` leaves the loop's timer where it is.
+
+    The timer then fires early once, sees that it is not yet due, and moves itself.
+    """
+
+    __slots__ = ("_due", "_loop", "_timer", "action")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
+        self._loop = loop
+        self._due: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.action = action
+
+    def set(self, when: float) -> None:
+        """Ring at `when` (loop time, seconds) instead of any earlier or later time set before."""
+        self._due = when
+        timer = self._timer
+        if timer is None:
+            self._timer = self._loop.call_at(when, self._ring)
+        elif timer.when() > when:
+            timer.cancel()
+            self._timer = self._loop.call_at(when, self._ring)
+
+    def clear(self) -> None:
+        """Do not ring; cheap, since the loop's timer stays for the next `set`."""
+        self._due = None
+
+    def stop(self) -> None:
+        """Do not ring any more and leave nothing in the loop."""
+        self._due = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        due = self._due
+        if due is None:
+            return
+        # A timer may fire up to the clock's resolution early; "now" is then as good as due.
+        if self._loop.time() + 1e-4 < due:
+            self._timer = self._loop.call_at(due, self._ring)
+            return
+        self._due = None
+        self.action()
+
+
+class Clock:
+    """The one clock of whoever waits: a named due time below a deadline.
+
+    When the deadline rings, the wake is interrupted; when the named time rings, `expired` holds
+    its name and the waiter is woken to look at it.
+    """
+
+    __slots__ = ("alarm", "deadline", "expired", "loop", "name", "wake")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Wake) -> None:
+        self.loop = loop
+        self.wake = wake
+        self.alarm = Alarm(loop, self.rang)
+        self.deadline = float("inf")
+        self.name = ""
+        self.expired: str | None = None
+
+    def now(self) -> float:
+        """Loop time in seconds."""
+        return self.loop.time()
+
+    def arm(self, name: str, when: float) -> None:
+        """Name what is awaited now and until when."""
+        self.name = name
+        self.expired = None
+        self.alarm.set(min(when, self.deadline))
+
+    def disarm(self) -> None:
+        """Nothing is awaited."""
+        self.expired = None
+        self.alarm.clear()
+
+    def rang(self) -> None:
+        """The alarm's action: the deadline, or what is named."""
+        if self.loop.time() + 1e-4 >= self.deadline:
+            self.wake.interrupt(Why.DEADLINE)
+            return
+        self.expired = self.name
+        self.wake.wake()
