@@ -73,6 +73,11 @@ def parser() -> argparse.ArgumentParser:
     configured(health)
     health.add_argument("--url", help="instead of a configuration, e.g. http://127.0.0.1:8080")
     health.set_defaults(run=_healthcheck)
+
+    live = commands.add_parser("top", help="the live picture of a running daemon")
+    configured(live)
+    live.add_argument("--once", action="store_true", help="one snapshot instead of a live picture")
+    live.set_defaults(run=_top)
     return top
 
 
@@ -143,3 +148,9 @@ def _healthcheck(args: argparse.Namespace) -> int:
     from .healthcheck import healthcheck
 
     return healthcheck(args.url, None if args.url else read_config(args))
+
+
+def _top(args: argparse.Namespace) -> int:
+    from .top import top
+
+    return top(read_config(args), args.once)

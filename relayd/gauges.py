@@ -11,9 +11,9 @@ from typing import Literal
 from . import __version__
 from .breaker import State
 from .engine import Engine
+from .families import Family, Labels
 from .status import streams
 from .stores.link import Link
-from .tally import Family, Labels
 
 
 def gauges(engine: Engine, link: Link, connections: int, now: float) -> list[Family]:

@@ -6,11 +6,11 @@ by way of prometheus-client; not what the figures mean, nor where they come from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from .tally import Distribution, Family, Histogram, Labels
+from .families import Distribution, Family, Histogram
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -63,7 +63,7 @@ def _simple(family: Family) -> Metric:
 
     kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
     metric = kind(family.name, family.help, labels=family.labels)
-    for labels, value in _or_zero(family.labels, family.values, 0.0).items():
+    for labels, value in family.values.items():
         metric.add_metric(labels, value)
     return metric
 
@@ -80,8 +80,3 @@ def _histogram(family: Distribution) -> Metric:
 
 def _buckets(bounds: list[str], found: Histogram) -> list[tuple[str, float]]:
     return list(zip(bounds, accumulate(found.counts), strict=True))
-
-
-def _or_zero(names: Labels, values: Mapping[Labels, float], zero: float) -> Mapping[Labels, float]:
-    # A sum without labels is there from the start: a rate over its first step needs the zero.
-    return values if names or values else {(): zero}

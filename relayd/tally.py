@@ -4,24 +4,22 @@
     distribution   a histogram by label values  first_content{provider="groq"}
 
 A label's value comes from the configuration (route, provider) or from a closed list; whatever else
-a client sends is `other`, so no traffic can add a series. One exchange costs some dozen additions
-and no lock: there is one event loop. Does not know how metrics are spelled on the wire, nor what
-is true only now (breakers, open streams): `gauges` and `metrics` do.
+a client sends is `other`, so no traffic can add a series. Exchanges that share all labels are one
+`Kind`, found by one look-up and folded into families when somebody asks; no lock is needed, since
+there is one event loop. Does not know how metrics are spelled on the wire, nor what is true only
+now (breakers, open streams): `metrics` and `gauges` do.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from .breaker import State
+from .families import Distribution, Family, Histogram, Labels
 from .outcomes import End, Outcome
 from .record import Record
 from .surfaces import Surface
-
-Labels = tuple[str, ...]
 
 OTHER = "other"
 """Instead of a value that is neither configured nor on a closed list."""
@@ -38,6 +36,9 @@ DURATIONS = (*WAITS, 600.0)
 GAPS = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds between two events: some 20 ms at 50 tokens a second, up to the default `idle`."""
 
+KINDS = 1024
+"""Spellings of kinds that are remembered; a provider's odd statuses cannot make it more."""
+
 LEFT_STATUS = 499
 
 STATUSES = {hundreds: f"{hundreds}xx" for hundreds in range(2, 6)}
@@ -46,50 +47,6 @@ ENDS = frozenset(end.value for end in End)
 OUTCOMES = frozenset(outcome.value for outcome in Outcome)
 TURNS = frozenset({"charged", "refunded", "free"})
 STATES = frozenset(state.value for state in State)
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric: values by label values. `name` is whole, with unit and, if a sum, `_total`."""
-
-    kind: Literal["counter", "gauge"]
-    name: str
-    help: str
-    labels: Labels
-    values: dict[Labels, float] = field(default_factory=dict)
-
-    def add(self, labels: Labels, amount: float = 1) -> None:
-        """Add to a sum."""
-        self.values[labels] = self.values.get(labels, 0) + amount
-
-
-class Histogram:
-    """How often which value was seen. `counts` is per bucket, not cumulated; the last is +Inf."""
-
-    __slots__ = ("counts", "sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """One histogram metric. `bounds` are upper bounds in seconds, included."""
-
-    name: str
-    help: str
-    labels: Labels
-    bounds: tuple[float, ...]
-    values: dict[Labels, Histogram] = field(default_factory=dict)
-
-    def observe(self, labels: Labels, value: float) -> None:
-        """One more value."""
-        found = self.values.get(labels)
-        if found is None:
-            found = self.values[labels] = Histogram(self.bounds)
-        found.counts[bisect_left(self.bounds, value)] += 1
-        found.sum += value
 
 
 def first_content(record: Record) -> float:
@@ -104,63 +61,63 @@ def first_content(record: Record) -> float:
 
 
 METRICS: dict[str, tuple[str, Labels]] = {
-    "relayd_requests_total": (
+    "requests": (
         "Requests by class of their status; 499: the client left before an answer.",
         ("route", "surface", "status"),
     ),
-    "relayd_exchange_ends_total": (
+    "exchange_ends": (
         "Relayed requests by how they ended, and the provider that answered, if one did.",
         ("route", "provider", "end_reason"),
     ),
-    "relayd_attempts_total": (
+    "attempts": (
         "Requests to providers by outcome; ok is an answer that was committed to.",
         ("provider", "outcome"),
     ),
-    "relayd_failovers_total": (
+    "failovers": (
         "Moves to another provider, by the provider that was left.",
         ("provider",),
     ),
-    "relayd_rescued_requests_total": (
+    "rescued_requests": (
         "Requests that a provider answered after another one had failed.",
         ("route",),
     ),
-    "relayd_turns_total": (
+    "turns": (
         "Turns by what became of them.",
         ("turn",),
     ),
-    "relayd_request_bytes_total": (
+    "request_bytes": (
         "Bytes of request bodies.",
         ("route",),
     ),
-    "relayd_response_bytes_total": (
+    "response_bytes": (
         "Bytes of response bodies.",
         ("route",),
     ),
-    "relayd_tokens_total": (
+    "tokens": (
         "LLM tokens as the providers counted them; cached ones are part of the input.",
         ("provider", "kind"),
     ),
-    "relayd_cost_dollars_total": (
+    "cost_dollars": (
         "US dollars, of providers with a configured price.",
         ("provider",),
     ),
-    "relayd_breaker_changes_total": (
+    "breaker_changes": (
         "Changes of a provider's breaker, by the state it went to.",
         ("provider", "state"),
     ),
-    "relayd_commit_wait_seconds": (
+    "commit_wait": (
         "From the request's head to the head of its answer, failovers included.",
         ("route",),
     ),
-    "relayd_first_content_seconds": (
+    "first_content": (
         "From the beginning of a provider's attempt to its first content.",
         ("provider",),
     ),
-    "relayd_request_duration_seconds": (
+    "request_duration": (
         "Relayed requests, from their head to the end of their answer.",
         ("route",),
     ),
-    "relayd_stream_longest_gap_seconds": (
+    "stream_longest_gap": (
         "The longest silence between two events with content, one value a stream.",
         ("provider",),
     ),
@@ -169,11 +126,37 @@ METRICS: dict[str, tuple[str, Labels]] = {
 
 
 def _counter(name: str) -> Family:
-    return Family("counter", name, *METRICS[name])
+    return Family("counter", f"relayd_{name}_total", *METRICS[name])
 
 
 def _distribution(name: str, bounds: tuple[float, ...]) -> Distribution:
-    return Distribution(name, *METRICS[name], bounds)
+    return Distribution(f"relayd_{name}_seconds", *METRICS[name], bounds)
+
+
+@dataclass(slots=True)
+class Kind:
+    """Exchanges that share every label, and the histograms that theirs go into."""
+
+    route: str
+    surface: str
+    status: str
+    provider: str
+    end_reason: str
+    turn: str
+    duration: Histogram
+    commit_wait: Histogram
+    first_content: Histogram
+    gaps: Histogram
+    count: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cost: float = 0.0
+
+
+Spelling = tuple[str | None, str | None, int, str | None, str, str]
 
 
 class Tally:
@@ -182,106 +165,168 @@ class Tally:
     def __init__(self) -> None:
         self._routes: frozenset[str] = frozenset()
         self._providers: frozenset[str] = frozenset()
-        self.requests = _counter("relayd_requests_total")
-        self.ends = _counter("relayd_exchange_ends_total")
-        self.attempts = _counter("relayd_attempts_total")
-        self.failovers = _counter("relayd_failovers_total")
-        self.rescued = _counter("relayd_rescued_requests_total")
-        self.turns = _counter("relayd_turns_total")
-        self.bytes_in = _counter("relayd_request_bytes_total")
-        self.bytes_out = _counter("relayd_response_bytes_total")
-        self.tokens = _counter("relayd_tokens_total")
-        self.cost = _counter("relayd_cost_dollars_total")
-        self.breaker_changes = _counter("relayd_breaker_changes_total")
-        self.commit_wait = _distribution("relayd_commit_wait_seconds", WAITS)
-        self.first_content = _distribution("relayd_first_content_seconds", WAITS)
-        self.duration = _distribution("relayd_request_duration_seconds", DURATIONS)
-        self.gaps = _distribution("relayd_stream_longest_gap_seconds", GAPS)
-
-    @property
-    def families(self) -> list[Family]:
-        """All sums."""
-        return [found for found in vars(self).values() if isinstance(found, Family)]
-
-    @property
-    def distributions(self) -> list[Distribution]:
-        """All histograms."""
-        return [found for found in vars(self).values() if isinstance(found, Distribution)]
+        self._kinds: dict[Labels, Kind] = {}
+        self._spelled: dict[Spelling, Kind] = {}
+        self._others = _counter("requests")
+        self._attempts = _counter("attempts")
+        self._failovers = _counter("failovers")
+        self._rescued = _counter("rescued_requests")
+        self._breaker_changes = _counter("breaker_changes")
+        self._duration = _distribution("request_duration", DURATIONS)
+        self._commit_wait = _distribution("commit_wait", WAITS)
+        self._first_content = _distribution("first_content", WAITS)
+        self._gaps = _distribution("stream_longest_gap", GAPS)
 
     def keep(self, routes: Iterable[str], providers: Iterable[str]) -> None:
         """What is configured now; series of what no longer is are dropped."""
         self._routes = frozenset(routes)
         self._providers = frozenset(providers)
-        known = {
-            "route": self._routes | {OTHER},
-            "provider": self._providers | {OTHER, NONE},
-        }
-        families: list[Family | Distribution] = [*self.families, *self.distributions]
-        for family in families:
+        self._spelled.clear()
+        for key, kind in list(self._kinds.items()):
+            if not self._known(("route", "provider"), (kind.route, kind.provider)):
+                del self._kinds[key]
+        for family in self._kept():
             for labels in list(family.values):
-                named = zip(family.labels, labels, strict=True)
-                if any(label in known and value not in known[label] for label, value in named):
+                if not self._known(family.labels, labels):
                     del family.values[labels]
+        # What alerts look at is there from the start: a rate needs the zero before the first one.
+        for route in self._routes:
+            self._rescued.add((route,), 0)
+        for provider in self._providers:
+            self._failovers.add((provider,), 0)
+            self._breaker_changes.add((provider, State.OPEN.value), 0)
 
     # What is told.
 
     def exchange(self, record: Record) -> None:
         """One request has ended."""
-        route = _known(record.route, self._routes)
-        surface = _known(record.surface, SURFACES)
-        self.requests.add((route, surface, _status(record.status)))
         if record.surface is None:
+            self._others.add((OTHER, OTHER, status_class(record.status)))
             return
-        provider = _known(record.provider, self._providers) if record.provider else NONE
-        self.ends.add((route, provider, _known(record.end_reason, ENDS)))
-        self.duration.observe((route,), record.duration)
-        self.bytes_in.add((route,), record.bytes_in)
-        self.bytes_out.add((route,), record.bytes_out)
-        if record.turn in TURNS:
-            self.turns.add((record.turn,))
+        kind = self._kind(record)
+        kind.count += 1
+        kind.bytes_in += record.bytes_in
+        kind.bytes_out += record.bytes_out
+        kind.duration.observe(record.duration)
         if record.attempts:
-            self._tried(record, route)
+            self._tried(record)
         if record.ttfb is not None:
-            self._answered(record, route, provider)
+            _answered(kind, record, record.ttfb)
 
     def breaker(self, provider: str, state: str) -> None:
         """A provider's breaker has changed."""
-        self.breaker_changes.add((_known(provider, self._providers), _known(state, STATES)))
+        name = _listed(provider, self._providers)
+        self._breaker_changes.add((name, _listed(state, STATES)))
+
+    # What is asked.
+
+    def figures(self) -> list[Family | Distribution]:
+        """All of it, as of now."""
+        requests, ends, turns = map(_counter, ("requests", "exchange_ends", "turns"))
+        received, sent = map(_counter, ("request_bytes", "response_bytes"))
+        tokens, cost = map(_counter, ("tokens", "cost_dollars"))
+        requests.values.update(self._others.values)
+        for kind in self._kinds.values():
+            requests.add((kind.route, kind.surface, kind.status), kind.count)
+            ends.add((kind.route, kind.provider, kind.end_reason), kind.count)
+            if kind.turn != OTHER:
+                turns.add((kind.turn,), kind.count)
+            received.add((kind.route,), kind.bytes_in)
+            sent.add((kind.route,), kind.bytes_out)
+            used = (("input", kind.input), ("output", kind.output), ("cached", kind.cached))
+            for name, count in used:
+                if count:
+                    tokens.add((kind.provider, name), count)
+            if kind.cost:
+                cost.add((kind.provider,), kind.cost)
+        return [requests, ends, turns, received, sent, tokens, cost, *self._kept()[1:]]
 
     # Inside.
 
-    def _tried(self, record: Record, route: str) -> None:
+    def _kept(self) -> list[Family | Distribution]:
+        return [value for value in vars(self).values() if isinstance(value, Family | Distribution)]
+
+    def _known(self, names: Labels, labels: Labels) -> bool:
+        allowed = {"route": self._routes | {OTHER}, "provider": self._providers | {OTHER, NONE}}
+        pairs = zip(names, labels, strict=True)
+        return all(value in allowed[name] for name, value in pairs if name in allowed)
+
+    def _kind(self, record: Record) -> Kind:
+        spelling = (
+            record.route,
+            record.surface,
+            record.status,
+            record.provider,
+            record.end_reason,
+            record.turn,
+        )
+        kind = self._spelled.get(spelling)
+        if kind is None:
+            if len(self._spelled) >= KINDS:
+                self._spelled.clear()
+            kind = self._spelled[spelling] = self._new(*spelling)
+        return kind
+
+    def _new(
+        self,
+        route: str | None,
+        surface: str | None,
+        status: int,
+        provider: str | None,
+        end_reason: str,
+        turn: str,
+    ) -> Kind:
+        key = (
+            _listed(route, self._routes),
+            _listed(surface, SURFACES),
+            status_class(status),
+            NONE if provider is None else _listed(provider, self._providers),
+            _listed(end_reason, ENDS),
+            _listed(turn, TURNS),
+        )
+        if key not in self._kinds:
+            nowhere = Histogram(())  # where nobody answered: nothing to observe, no series begins
+            answered = key[3] != NONE
+            self._kinds[key] = Kind(
+                *key,
+                self._duration.at(key[0]),
+                self._commit_wait.at(key[0]),
+                self._first_content.at(key[3]) if answered else nowhere,
+                self._gaps.at(key[3]) if answered else nowhere,
+            )
+        return self._kinds[key]
+
+    def _tried(self, record: Record) -> None:
         before = None
         for attempt in record.attempts:
-            provider = _known(attempt.provider, self._providers)
-            self.attempts.add((provider, _known(attempt.outcome, OUTCOMES)))
+            provider = _listed(attempt.provider, self._providers)
+            self._attempts.add((provider, _listed(attempt.outcome, OUTCOMES)))
             if before is not None and before != provider:
-                self.failovers.add((before,))
+                self._failovers.add((before,))
             before = provider
         moved = record.attempts[0].provider != record.attempts[-1].provider
         if moved and record.ttfb is not None:
-            self.rescued.add((route,))
-
-    def _answered(self, record: Record, route: str, provider: str) -> None:
-        self.commit_wait.observe((route,), record.ttfb or 0.0)
-        self.first_content.observe((provider,), first_content(record))
-        if record.events > 1:
-            self.gaps.observe((provider,), record.max_gap)
-        if record.cost is not None:
-            self.cost.add((provider,), record.cost)
-        usage = record.usage
-        if usage is not None:
-            self._used(provider, (usage.input, usage.output, usage.cached))
-
-    def _used(self, provider: str, counts: tuple[int | None, ...]) -> None:
-        for kind, count in zip(("input", "output", "cached"), counts, strict=True):
-            if count:
-                self.tokens.add((provider, kind), count)
+            self._rescued.add((_listed(record.route, self._routes),))
 
 
-def _known(value: str | None, allowed: frozenset[str]) -> str:
+def _answered(kind: Kind, record: Record, ttfb: float) -> None:
+    kind.commit_wait.observe(ttfb)
+    kind.first_content.observe(first_content(record))
+    if record.events > 1:
+        kind.gaps.observe(record.max_gap)
+    if record.cost is not None:
+        kind.cost += record.cost
+    usage = record.usage
+    if usage is not None:
+        kind.input += usage.input or 0
+        kind.output += usage.output or 0
+        kind.cached += usage.cached or 0
+
+
+def _listed(value: str | None, allowed: frozenset[str]) -> str:
     return value if value is not None and value in allowed else OTHER
 
 
-def _status(status: int) -> str:
+def status_class(status: int) -> str:
+    """`2xx` to `5xx`, `499`, or `other`."""
     return "499" if status == LEFT_STATUS else STATUSES.get(status // 100, OTHER)
