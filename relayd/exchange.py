@@ -144,6 +144,7 @@ class Exchange:
                 await self._wait(step.delay)
             if not await self._let_in(step):
                 continue
+            self._clock.wake.check()  # whoever has left by now must not pay for another attempt
             plan.asked(step)
             try:
                 return await self._attempt(step)

@@ -51,6 +51,10 @@ class Wake:
                 await self._future
             finally:
                 self._future = None
+        self.check()
+
+    def check(self) -> None:
+        """Raise `Interrupt` if there was one: asked before something begins that costs."""
         if self.why is not None:
             raise Interrupt(self.why)
 
