@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable
 
 from .config import Listen, Trusted, Unix
-from .errors import Draining, Overloaded, RelayError, body
+from .errors import Draining, Overloaded, RelayError
 from .httpsink import DateLine
 from .knownlines import KnownLines
 from .net import Conn
@@ -25,6 +25,10 @@ from .wake import Clock, Wake, Why
 
 BACKLOG = 4096
 """Connections that the kernel completes before they are accepted (it caps this itself)."""
+
+MAX_TURNED_AWAY = 32
+"""Refused connections that may finish sending before they are closed, two seconds at most; they are
+not among `server.max_connections`, so their files are of the reserve. More are closed at once."""
 
 
 class ListenError(Exception):
@@ -50,6 +54,7 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._paths: list[tuple[str, int]] = []  # unix sockets made here: path and inode
         self._sessions: dict[asyncio.Task[None], Session] = {}
+        self._turned_away: set[asyncio.Task[None]] = set()
         self._date = DateLine()
         self._known = KnownLines()
         self.draining = False
@@ -112,7 +117,7 @@ class Server:
         """Close every connection; a task that does not end within `grace` seconds is cancelled."""
         self.close_listeners()
         self.interrupt()
-        tasks = list(self._sessions)
+        tasks = [*self._sessions, *self._turned_away]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace)
             for task in late:
@@ -125,9 +130,6 @@ class Server:
         loop = asyncio.get_running_loop()
         clock = Clock(loop, Wake(loop))
         conn = Conn(writer, clock.wake, loop.time())
-        if self.draining or len(self._sessions) >= self._max_connections():
-            _turn_away(conn, Draining() if self.draining else Overloaded())
-            return
         session = Session(
             conn,
             self._peer(writer),
@@ -138,12 +140,22 @@ class Server:
             self._date,
             self._known,
         )
+        if self.draining or len(self._sessions) >= self._max_connections():
+            self._turn_away(session, Draining() if self.draining else Overloaded())
+            return
         task = loop.create_task(session.run())
         self._sessions[task] = session
         task.add_done_callback(self._gone)
 
+    def _turn_away(self, session: Session, refusal: RelayError) -> None:
+        patient = len(self._turned_away) < MAX_TURNED_AWAY
+        task = asyncio.get_running_loop().create_task(session.run(refusal, patient=patient))
+        self._turned_away.add(task)
+        task.add_done_callback(self._gone)
+
     def _gone(self, task: asyncio.Task[None]) -> None:
-        del self._sessions[task]
+        self._sessions.pop(task, None)
+        self._turned_away.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._report(fault)
 
@@ -152,16 +164,6 @@ class Server:
         if isinstance(name, tuple):
             return Peer(str(name[0]), self._trusted().covers(str(name[0])))
         return Peer("unix:", self._trusted().covers(""))
-
-
-def _turn_away(conn: Conn, error: RelayError) -> None:
-    text = body(error, None)
-    head = (
-        f"HTTP/1.1 {error.status} Service Unavailable\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(text)}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-    )
-    conn.write(head.encode("ascii") + text)
-    conn.close()
 
 
 def _unix_socket(path: str, mode: int) -> socket.socket:

@@ -112,10 +112,17 @@ class Session:
         self._known = KnownLines(known)
         conn.wake = self.wake
 
-    async def run(self) -> None:
-        """Serve until one side ends the connection."""
+    async def run(self, refusal: errors.RelayError | None = None, *, patient: bool = True) -> None:
+        """Serve until one side ends the connection; with a `refusal`, say that and nothing else.
+
+        `patient`: a refused client may finish sending, so that it reads the answer.
+        """
         try:
-            while await self._one():
+            if refusal is not None:
+                self._answer(refusal)
+                if patient:
+                    await self._after()
+            while refusal is None and await self._one():
                 pass
         except Interrupt:
             pass  # relayd stops, and this connection was idle
