@@ -139,10 +139,14 @@ class Admin:
         self._told.picture.keep(providers, zone(config.quota.timezone))
 
     async def start(self, listen: tuple[Listen, ...], unix_mode: int) -> None:
-        """Listen; raises `server.ListenError`."""
+        """Listen, and say where; raises `server.ListenError`."""
         self._status.began = self._now()
         for address in listen:
             await self.server.listen(address, unix_mode=unix_mode, reuse_port=False)
+        where = ", ".join(map(str, listen))
+        self._told.event("info", "admin", f"metrics and status on {where}")
+        if isinstance(self._metrics, MetricsMissing):
+            self._told.event("warning", "metrics", str(self._metrics))
 
     async def stop(self, grace: float) -> None:
         """End the live streams and close everything."""

@@ -179,12 +179,13 @@ def sparkline(points: list[PointView]) -> str:
         areas.append(f"M{first:g} {HEIGHT} L{' L'.join(drawn)} L{last:g} {HEIGHT}Z")
     bars = "".join(_bar(number, point) for number, point in enumerate(points))
     width = len(points) * STEP
+    scale = f"top {wait(top)}" if lines else ""
     return (
         f'<svg class="spark" viewBox="0 0 {width} {HEIGHT}" preserveAspectRatio="none" role="img"'
         f' aria-label="time to first content and failures">'
         f'<line x1="0" x2="{width}" y1="{HEIGHT}" y2="{HEIGHT}"/>'
         f'<path class="area" d="{" ".join(areas)}"/>{bars}<path d="{" ".join(lines)}"/></svg>'
-        f'<div class="scale"><span>−10 min</span><span>top {wait(top)}</span><span>now</span></div>'
+        f'<div class="scale"><span>−10 min</span><span>{scale}</span><span>now</span></div>'
     )
 
 
