@@ -106,8 +106,7 @@ def _remembered(head: bytes, limit: int, known: KnownLines) -> Parsed:
     new = list(compress(lines, asked))
     start, fields = _parse(b"\r\n".join((first, *new, b"\r\n")), limit)
     if len(fields) != len(new):
-        # h11 made one of equal lengths: which line is whose field is not known.
-        return start, fields + [pair for pair in complete if pair[0] not in FRAMING]
+        return _parse(head, limit)  # h11 made one of equal lengths: which line is whose field?
     known.learn(first, start, new, fields)
     parsed = iter(fields)
     return start, [
