@@ -102,22 +102,26 @@ def ask_for(
     streaming = wants_stream(surface, facts, config.routing.stream)
     record.surface, record.route = surface.value, route.name
     record.model, record.stream = facts.model, streaming
-    cap = config.quota.daily_turns
-    if client is not None and client.daily_turns is not None:
-        cap = client.daily_turns
     return Ask(
         surface=surface,
         body=body,
         facts=facts,
         route=route,
         user=account(client, user),
-        cap=cap,
+        cap=daily_cap(config, client),
         request_id=record.id,
         crossing=crossing(fields, surface),
         began=began,
         wall=record.began,
         streaming=streaming,
     )
+
+
+def daily_cap(config: Config, client: Client | None) -> int:
+    """Turns a day of each user of this client; 0: no limit."""
+    if client is not None and client.daily_turns is not None:
+        return client.daily_turns
+    return config.quota.daily_turns
 
 
 def account(client: Client | None, user: str | None) -> str:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from . import errors
+from . import errors, smallapi
 from .admission import ask_for, identify
 from .config import Client, Config
 from .engine import Engine
@@ -104,6 +104,23 @@ class Endpoints:
         visit.watch()
         await Exchange(engine, setup, ask, visit.sink, visit.clock, record).run()
 
+    async def small(self, visit: Visit, client: Client | None) -> None:
+        """The small API: relayed in each provider's own wire format, translated on the way back."""
+        engine, setup, record = self._engine, self._engine.setup, visit.record
+        config = setup.config
+        if engine.running >= config.server.max_exchanges:
+            raise errors.Overloaded()
+        body = await visit.body()
+        record.bytes_in = len(body)
+        user = visit.user(config.server.user_header)
+        fields = visit.request.fields
+        ask = smallapi.ask_small(config, body, fields, client, user, record, visit.began)
+        record.user = user or ask.user
+        limit = config.failover.max_response_bytes
+        sink = smallapi.Translator(visit.sink, ask.route, record, visit.clock, setup.mask, limit)
+        visit.watch()
+        await Exchange(engine, setup, ask, sink, visit.clock, record).run()
+
     async def models(self, visit: Visit, client: Client | None) -> None:
         """The list of route names, or one of them."""
         config = self._engine.setup.config
@@ -136,6 +153,7 @@ class Endpoints:
 
 TABLE = {
     **{path: Endpoint("POST", Endpoints.relay, surface) for path, surface in SURFACES.items()},
+    smallapi.PATH: Endpoint("POST", Endpoints.small, Surface.CHAT),
     MODELS: Endpoint("GET", Endpoints.models),
     "/healthz": Endpoint("GET", Endpoints.healthz),
     "/readyz": Endpoint("GET", Endpoints.readyz),

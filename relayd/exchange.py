@@ -9,10 +9,11 @@ connection is closed or back in the pool, and one record is in the journal. Deci
 from __future__ import annotations
 
 from . import errors
+from .adapters import cost
 from .answers import usage_of
 from .breaker import Verdict
 from .breakers import Permit
-from .config import Candidate
+from .config import Candidate, Price
 from .engine import Engine, Setup
 from .failover import CREDIT_REST, AttemptFailed, FailoverPlan, Ready, Standing, Step
 from .headers import returning
@@ -81,6 +82,7 @@ class Exchange:
         "_lease",
         "_permit",
         "_plan",
+        "_price",
         "_record",
         "_setup",
         "_sink",
@@ -106,6 +108,7 @@ class Exchange:
         self._permit: Permit | None = None
         self._slot: str | None = None  # the provider whose place in flight is taken
         self._answer: Answer | None = None  # set at the commit
+        self._price: Price | None = None
         self._surface = ask.surface  # that of the present attempt
         self._ended = False
         self.error: errors.RelayError | None = None  # what the client was told instead
@@ -177,7 +180,7 @@ class Exchange:
     async def _attempt(self, step: Step) -> Answer:
         """One attempt with its record and its verdict."""
         provider = step.candidate.provider
-        self._surface = self._ask.surface_at(provider)
+        self._surface, self._price = self._ask.surface_at(provider), provider.price
         noted = Attempt(
             provider.name,
             step.candidate.hinted(self._ask.hint) or self._record.model,
@@ -349,6 +352,8 @@ class Exchange:
         self._engine.turns.settle(self._lease, charged)
         record.turn = self._turn(charged)
         record.bytes_out = self._sink.sent
+        if record.usage is not None and self._price is not None:
+            record.cost = cost(self._surface, record.usage, self._price)
         if record.first_content is not None:
             record.first_content -= self._ask.began  # it was noted as loop time
         record.duration = self._clock.now() - self._ask.began

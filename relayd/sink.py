@@ -20,8 +20,11 @@ class Sink(Protocol):
     """
 
     on_writable: Callable[[], None]
-    sent: int
-    """Body bytes written so far."""
+
+    @property
+    def sent(self) -> int:
+        """Body bytes written so far."""
+        ...
 
     @property
     def writable(self) -> bool:
