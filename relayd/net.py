@@ -60,7 +60,9 @@ class Conn(asyncio.Protocol):
     )
 
     def __init__(self, writer: asyncio.StreamWriter, wake: Wake | None, born: float) -> None:
-        # The writer stays referenced: its finaliser closes the transport.
+        # The writer has to live, since its finaliser closes the transport. Its reader and protocol
+        # are of no use any more, and would cost 3 KB a stream.
+        writer.__dict__.update(_reader=None, _protocol=None)
         self._keep = writer
         self.transport: Any = writer.transport  # Any: read and write side in one object
         self.buffer = bytearray()
