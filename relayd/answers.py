@@ -130,8 +130,6 @@ def usage_of(body: bytes, surface: Surface) -> tuple[Usage | None, str | None]:
     Of an answer above MAX_PARSED only the tail is searched: that is where embeddings, the one kind
     of answer that grows so large, have their usage.
     """
-    if b'"usage"' not in body:
-        return None, None
     if len(body) > MAX_PARSED:
         return _usage(_tail_usage(body[-TAIL:])), None
     document = _document(body)
