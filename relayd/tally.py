@@ -40,6 +40,7 @@ KINDS = 1024
 """Spellings of kinds that are remembered; a provider's odd statuses cannot make it more."""
 
 LEFT_STATUS = 499
+LEFT = frozenset({End.CLIENT_LEFT.value, End.CLIENT_STALLED.value})
 
 STATUSES = {hundreds: f"{hundreds}xx" for hundreds in range(2, 6)}
 SURFACES = frozenset(surface.value for surface in Surface)
@@ -201,7 +202,7 @@ class Tally:
     def exchange(self, record: Record) -> None:
         """One request has ended."""
         if record.surface is None:
-            self._others.add((OTHER, OTHER, status_class(record.status)))
+            self._others.add((OTHER, OTHER, status_class(record.status, record.end_reason)))
             return
         kind = self._kind(record)
         kind.count += 1
@@ -279,7 +280,7 @@ class Tally:
         key = (
             _listed(route, self._routes),
             _listed(surface, SURFACES),
-            status_class(status),
+            status_class(status, end_reason),
             NONE if provider is None else _listed(provider, self._providers),
             _listed(end_reason, ENDS),
             _listed(turn, TURNS),
@@ -327,6 +328,8 @@ def _listed(value: str | None, allowed: frozenset[str]) -> str:
     return value if value is not None and value in allowed else OTHER
 
 
-def status_class(status: int) -> str:
-    """`2xx` to `5xx`, `499`, or `other`."""
-    return "499" if status == LEFT_STATUS else STATUSES.get(status // 100, OTHER)
+def status_class(status: int, end_reason: str) -> str:
+    """`2xx` to `5xx`, `499` (not where a provider said so), or `other`."""
+    if status == LEFT_STATUS and end_reason in LEFT:
+        return str(LEFT_STATUS)
+    return STATUSES.get(status // 100, OTHER)

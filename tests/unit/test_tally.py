@@ -157,11 +157,21 @@ def test_changes_of_breakers_are_counted_and_trips_start_at_zero() -> None:
 
 @pytest.mark.parametrize(
     ("status", "word"),
-    [(200, "2xx"), (302, "3xx"), (404, "4xx"), (499, "499"), (599, "5xx"), (0, "other"),
-     (101, "other"), (777, "other")],
+    [(200, "2xx"), (302, "3xx"), (404, "4xx"), (599, "5xx"), (0, "other"), (101, "other"),
+     (777, "other")],
 )  # fmt: skip
 def test_a_status_becomes_its_class(status: int, word: str) -> None:
-    assert status_class(status) == word
+    assert status_class(status, "complete") == word
+
+
+@pytest.mark.parametrize(
+    ("end", "word"),
+    [("client_left", "499"), ("client_stalled", "499"), ("request_fault", "4xx")],
+)
+def test_499_is_the_clients_departure_and_no_providers_word(end: str, word: str) -> None:
+    assert sums(tally_of(failed(status=499, end_reason=end)), "requests_total") == {
+        ("r", "chat", word): 1
+    }
 
 
 def test_what_is_on_no_list_is_other() -> None:
