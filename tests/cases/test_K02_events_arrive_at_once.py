@@ -10,6 +10,7 @@ import asyncio
 import pytest
 
 from tests.support.builders import chat, delta
+from tests.support.client import Response
 from tests.support.gateway import CHAT, config_for, gateway
 from tests.support.provider import Peer, Request, ScriptedProvider
 
@@ -51,7 +52,7 @@ async def test_no_event_waits_for_the_next_one(
             assert asyncio.get_running_loop().time() - sent[number] <= LATE
 
 
-async def piece_of(answer, length: int) -> bytes:  # type: ignore[no-untyped-def]
+async def piece_of(answer: Response, length: int) -> bytes:
     """The next `length` bytes of the body, without waiting for more."""
     begin = len(answer.body)
     while len(answer.body) < begin + length:

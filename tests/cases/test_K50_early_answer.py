@@ -6,6 +6,7 @@ https://github.com/envoyproxy/envoy/issues/2929
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -20,7 +21,9 @@ LARGE = {"max_request_bytes": 32 * MIB}
 TOO_LARGE = encode(error_object("this is too large", "request_too_large"))
 
 
-def refuses(after: float | None, fields: str = "Connection: close\r\n"):  # type: ignore[no-untyped-def]
+def refuses(
+    after: float | None, fields: str = "Connection: close\r\n"
+) -> Callable[[Peer], Awaitable[None]]:
     """Reads the head alone, says 413 and resets `after` seconds; None: keeps the connection."""
 
     async def script(peer: Peer) -> None:

@@ -5,6 +5,9 @@ https://github.com/MAXeaglet/commandcode-proxy/issues/7
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from tests.support.builders import chat, encode
@@ -33,7 +36,9 @@ async def chunked(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("send", [declared, chunked])
-async def test_a_client_that_writes_all_before_it_reads_gets_a_413(send) -> None:  # type: ignore[no-untyped-def]
+async def test_a_client_that_writes_all_before_it_reads_gets_a_413(
+    send: Callable[[RawClient], Awaitable[None]],
+) -> None:
     async with (
         ScriptedProvider(ok()) as a,
         gateway(config_for(a, server={"max_request_bytes": LIMIT})) as g,
@@ -68,8 +73,6 @@ async def test_a_client_that_never_stops_sending_is_let_go_soon() -> None:
         gateway(config_for(a, server={"max_request_bytes": LIMIT})) as g,
         g.client() as client,
     ):
-        import asyncio
-
         await client.send(request("POST", CHAT, fields={"Content-Length": str(LIMIT + 1)}))
         answer = await client.response("POST")
         assert answer.status == 413

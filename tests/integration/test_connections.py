@@ -7,6 +7,7 @@ answer or a client can end.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def used(a: ScriptedProvider) -> list[int]:
     return [request.connection for request in a.requests]
 
 
-async def twice(g: Gateway, *, apart: float = 0.0, **members: object) -> list[int]:
+async def twice(g: Gateway, *, apart: float = 0.0, **members: Any) -> list[int]:
     """Two chats, one after the other; their statuses."""
     first = await g.chat("1", **members)
     await asyncio.sleep(apart)

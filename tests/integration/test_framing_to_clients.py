@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -216,7 +217,7 @@ async def test_a_get_with_a_body_is_answered_and_its_body_is_no_request() -> Non
 
 
 @pytest.mark.parametrize("body", [{}, {"stream": True}], ids=["whole", "stream"])
-async def test_who_waits_for_a_100_gets_it_and_then_the_answer(body: dict[str, bool]) -> None:
+async def test_who_waits_for_a_100_gets_it_and_then_the_answer(body: dict[str, Any]) -> None:
     data = post(CHAT, chat(**body), {"Expect": "100-continue"})
     at = data.index(b"\r\n\r\n") + 4
     async with ScriptedProvider(ok()) as a, gateway(config_for(a)) as g, g.client() as client:
