@@ -71,8 +71,9 @@ async def test_the_next_user_gets_the_next_answer(
 
 
 @each_extra
-async def test_what_waits_unread_is_seen_when_the_connection_is_taken(extra: bytes) -> None:
-    # The second request leaves no turn of the loop in which the bytes would be read first.
+async def test_bytes_that_come_together_with_the_next_request_are_not_its_answer(
+    extra: bytes,
+) -> None:
     taken = asyncio.Event()
 
     async def script(peer: Peer, _: Request) -> None:
