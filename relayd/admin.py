@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from . import errors
@@ -138,12 +139,16 @@ class Admin:
         self._told.tally.keep([route.name for route in config.routes], providers)
         self._told.picture.keep(providers, zone(config.quota.timezone))
 
-    async def start(self, listen: tuple[Listen, ...], unix_mode: int) -> None:
-        """Listen, and say where; raises `server.ListenError`."""
+    async def start(
+        self, sockets: Sequence[tuple[str, socket.socket]], listen: Sequence[Listen], unix_mode: int
+    ) -> None:
+        """Listen, on the given sockets or on `listen`, and say where; raises `ListenError`."""
         self._status.began = self._now()
-        for address in listen:
+        for name, sock in sockets:
+            await self.server.adopt(name, sock)
+        for address in () if sockets else listen:
             await self.server.listen(address, unix_mode=unix_mode, reuse_port=False)
-        where = ", ".join(map(str, listen))
+        where = ", ".join(map(str, self.server.places))
         self._told.event("info", "admin", f"metrics and status on {where}")
         if isinstance(self._metrics, MetricsMissing):
             self._told.event("warning", "metrics", str(self._metrics))

@@ -7,16 +7,17 @@ reload; the process around it (signals, systemd, the command line) is `daemon`'s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 from collections.abc import Callable, Sequence
 
 from .accesslog import Log
 from .admin import Admin, Told
-from .config import Config, Format
+from .config import Config, Format, Unix
 from .dial import small_tls_buffers
 from .endpoints import Endpoints
-from .engine import Setup
+from .engine import Loaded, Setup
 from .runtime import Runtime
 from .server import Server
 from .session import Rules
@@ -24,11 +25,15 @@ from .session import Rules
 CLOSE_GRACE = 1.0
 """Seconds for the last words of exchanges whose drain is over."""
 
+LOOK_AGAIN = 0.02
+"""Seconds between two looks at requests that are being read while relayd drains."""
+
 
 class App:
     """A relayd. `start` it once, `stop` it once; both in the same event loop.
 
-    `write` takes log lines as bytes; `log_sink` (instead) as text, one line a call.
+    `write` takes log lines as bytes; `log_sink` (instead) as text, one line a call. `admin`: there
+    is an admin listener, whatever the configuration says.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class App:
         log_sink: Callable[[str], None] | None = None,
         priorities: bool = False,
         text: bool = False,
+        admin: bool = False,
     ) -> None:
         self.config = config
         self._rules = rules(config)
@@ -52,7 +58,7 @@ class App:
             mask=setup.mask,
             wall=time.time,
         )
-        told = Told(self.log) if config.admin.listen else None
+        told = Told(self.log) if admin or config.admin.listen else None
         self.runtime = Runtime(setup, told or self.log)
         self.engine = self.runtime.engine
         self.endpoints = Endpoints(self.engine, lambda: self.server.draining)
@@ -68,56 +74,90 @@ class App:
             if told
             else None
         )
-        self._drain: asyncio.Task[bool] | None = None
+        self._patience: asyncio.Timeout | None = None
 
     @property
     def addresses(self) -> list[tuple[str, int] | str]:
         """Where it listens: (host, port), or the path of a unix socket."""
         return [
-            name if isinstance(name := sock.getsockname(), str) else (name[0], name[1])
-            for sock in self.server.sockets
+            place.path if isinstance(place, Unix) else (place.host, place.port)
+            for place in self.server.places
         ]
 
-    async def start(self, sockets: Sequence[socket.socket] = ()) -> None:
-        """Listen, on the given sockets or on the configured addresses; raises `ListenError`."""
+    async def start(
+        self,
+        sockets: Sequence[tuple[str, socket.socket]] = (),
+        admin: Sequence[tuple[str, socket.socket]] = (),
+    ) -> None:
+        """Listen, on the given sockets (see `Server.adopt`) or on the configured addresses.
+
+        Raises `ListenError`.
+        """
         small_tls_buffers()
         server = self.config.server
-        for sock in sockets:
-            await self.server.adopt(sock)
+        for name, sock in sockets:
+            await self.server.adopt(name, sock)
         for address in () if sockets else server.listen:
             await self.server.listen(
                 address, unix_mode=server.unix_mode, reuse_port=server.reuse_port
             )
         if self.admin is not None:
-            await self.admin.start(self.config.admin.listen, server.unix_mode)
+            await self.admin.start(admin, self.config.admin.listen, server.unix_mode)
         self.runtime.start()
 
     def reload(self, config: Config) -> None:
-        """Swap the configuration; what is unchanged keeps its state."""
+        """Swap the configuration; what is unchanged keeps its state. If it raises, nothing is."""
         setup = Setup.of(config)
         self.config = config
+        self._rules = rules(config)
         self.runtime.reload(setup)
+        self.engine.loaded = Loaded(time.time())
         if self.admin is not None:
             self.admin.configure(config)
         self.log.configure(
             level=config.log.level.value, format=self._format(config), mask=setup.mask
         )
 
-    async def stop(self, drain: float) -> None:
-        """Accept no more, let exchanges finish for `drain` seconds, then end them honestly."""
+    def bequeath(self) -> None:
+        """Leave the sockets, and the files of unix sockets, to a next generation."""
+        self.server.bequeath()
+        if self.admin is not None:
+            self.admin.server.bequeath()
+
+    async def stop(self, drain: float | None, grace: float = 0.0) -> None:
+        """Accept no more, let exchanges finish for `drain` seconds, then end them honestly.
+
+        None: as long as their own clocks allow. With a `grace` idle clients may ask once more until
+        so many seconds after the last exchange, and are told then that the connection ends.
+        """
         self.server.draining = True
-        self.server.close_listeners()
-        self._drain = asyncio.get_running_loop().create_task(self.engine.idle(drain))
-        await asyncio.wait([self._drain])
+        if not grace:
+            self.server.close_listeners(shared=False)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain) as self._patience:
+                await self._quiet(grace)
+        self._patience = None
         await self.server.close(CLOSE_GRACE)
         if self.admin is not None:
             await self.admin.stop(CLOSE_GRACE)
         await self.runtime.close()
 
-    def hurry(self) -> None:
-        """End the drain now."""
-        if self._drain is not None:
-            self._drain.cancel()
+    def limit(self, seconds: float) -> None:
+        """The drain that has begun ends in `seconds` at the latest; 0 ends it now."""
+        if self._patience is not None:
+            with contextlib.suppress(RuntimeError):  # it is ending already
+                self._patience.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    async def _quiet(self, grace: float) -> None:
+        now = asyncio.get_running_loop().time
+        until = now() + grace
+        while True:
+            await self.engine.idle(None)
+            if self.server.busy:
+                until = now() + grace
+            elif not self.server.connections or now() >= until:
+                return
+            await asyncio.sleep(LOOK_AGAIN)
 
     # Inside.
 

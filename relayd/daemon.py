@@ -1,5 +1,9 @@
 """The process around an `App`: signals, the order of start and stop, what systemd is told.
 
+    SIGTERM, SIGINT   drain and end; a second one ends at once
+    SIGHUP            read the configuration again
+    SIGUSR2           start a next generation, leave it the sockets, drain and end
+
 Does not know HTTP or providers.
 """
 
@@ -8,162 +12,310 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from socket import AF_UNIX, socket
 
+from . import __version__
 from .app import App
-from .config import Config, Loop
+from .breaker import State
+from .config import Config, ConfigError, Problem, Tcp
+from .engine import where
+from .handover import HandoverFailed, Predecessor, successor
 from .logsink import StreamSink
-from .sdnotify import Notifier, journal_stream, take_listeners, watchdog_period
-from .server import ListenError
+from .resources import loop_factory, usable
+from .sdnotify import ActivationError, Notifier, journal_stream, take_listeners, watchdog_period
+from .server import OWN, ListenError
 
+EX_OK = 0
 EX_FAILED = 1
 EX_CONFIG = 78
 
-SPARE_FILES = 64
-"""Descriptors besides connections: listeners, log, store, epoll, and a few to spare."""
+GC_THRESHOLD = 10_000
+"""New objects before the collector looks (700 by default): an exchange leaves no cycles, so looking
+often finds nothing and costs 5 % of a request."""
+
+ADMIN = "admin"
+"""The FileDescriptorName= of a socket for the admin listener."""
+
+OWN_ADMIN = "relayd-admin"
+"""The admin listener's socket on its way to a next generation, where relayd bound it itself."""
+
+STATUS_SECONDS = 1.0
+"""Between two looks whether `systemctl status` should say something else."""
+
+GRACE = 2.0
+"""Seconds for which an old generation, after its last exchange, waits for requests on connections
+that are kept alive: nginx may have sent one just now, and would answer 502 if it met a close."""
+
+FIXED: dict[str, Callable[[Config], object]] = {
+    "server.loop": lambda c: c.server.loop,
+    "server.listen": lambda c: c.server.listen,
+    "server.unix_mode": lambda c: c.server.unix_mode,
+    "server.reuse_port": lambda c: c.server.reuse_port,
+    "admin.listen": lambda c: c.admin.listen,
+    "store.url": lambda c: c.store.url,
+    "store.timeout": lambda c: c.store.timeout,
+    "store.prefix": lambda c: c.store.prefix,
+}
+"""What a running process cannot change."""
+
+INHERITED = ("server.listen", "server.unix_mode", "server.reuse_port")
+"""What not even its next generation can: the sockets stay as they are."""
+
+Named = tuple[str, socket]
 
 
 class Daemon:
     """One `relayd serve`, from its first to its last line."""
 
     def __init__(self, config: Config, read_again: Callable[[], Config] | None) -> None:
-        self._config = config
+        self._began_with = config
         self._read_again = read_again
-        self._notifier = Notifier(os.environ)
+        self._predecessor = Predecessor.take(os.environ)
+        self._public, self._private = _listeners()
+        self._notifier = Notifier({} if self._predecessor else os.environ)
+        self._watchdog = watchdog_period(os.environ, os.getpid())
         self._sink = StreamSink(sys.stdout.fileno())
         self._app = App(
             config,
             write=self._sink.write,
             priorities=journal_stream(os.environ, sys.stdout.fileno()),
             text=sys.stdout.isatty(),
+            admin=bool(self._private),
         )
-        self._sink.report = self._app.log.lost
+        self._log = self._app.log
+        self._sink.report = self._log.lost
         self._stop = asyncio.Event()
         self._signals = 0
+        self._status = ""
+        self._upgrade: asyncio.Task[None] | None = None
+        self._replaced = False
 
     async def run(self) -> int:
         """Serve until a signal says otherwise; the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGHUP, self._asked_to_reload)
+        loop.add_signal_handler(signal.SIGUSR2, self._asked_to_upgrade)
         try:
-            sockets = [sock for _, sock in take_listeners(os.environ, os.getpid())]
-            await self._app.start(sockets)
+            await self._app.start(self._public, self._private)
         except ListenError as exc:
             sys.stderr.write(f"relayd: {exc}\n")
             await self._app.stop(0.0)
             return EX_FAILED
+        if self._predecessor is not None:
+            await self._predecessor.relieve()
+            self._notifier = Notifier(os.environ)
         self._started()
-        watchdog = loop.create_task(self._watchdog())
+        telling = [loop.create_task(self._tell()), loop.create_task(self._feed())]
         await self._stop.wait()
-        watchdog.cancel()
+        for task in telling:
+            task.cancel()
         await self._drain()
-        return 0
+        return EX_OK
 
     def _started(self) -> None:
-        config = self._config
-        for warning in config.warnings:
-            self._app.log.event("warning", "config", warning)
-        where = ", ".join(_shown(address) for address in self._app.addresses)
-        self._app.log.event("info", "start", f"listening on {where}", pid=os.getpid())
+        config = self._app.config
+        for warning in (*config.warnings, *_open_doors(config, self._public)):
+            self._log.event("warning", "config", warning)
+        where = ", ".join(map(str, self._app.server.places))
+        self._log.event(
+            "info", "start", f"listening on {where}", pid=os.getpid(), version=__version__
+        )
         self._notifier.ready()
+        self._say_status()
         # What start-up made stays for good: the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(GC_THRESHOLD, 20, 50)
+
+    # The end.
 
     def _asked_to_stop(self) -> None:
         self._signals += 1
+        if self._upgrade is not None:
+            self._upgrade.cancel()
         self._stop.set()
         if self._signals > 1:
-            self._app.log.event("warning", "stop", "second signal: ending at once")
-            self._app.hurry()
+            self._log.event("warning", "stop", "second signal: ending at once")
+            self._app.limit(0.0)
+        elif self._replaced:
+            self._app.limit(self._app.config.server.drain_timeout)
 
     async def _drain(self) -> None:
-        limit = self._app.config.server.drain_timeout
-        self._notifier.stopping()
+        limit = None if self._replaced else self._app.config.server.drain_timeout
         running = self._app.engine.running
-        self._app.log.event("info", "drain", f"draining for up to {limit:g} s", running=running)
+        how_long = "until the last exchange ends" if limit is None else f"for up to {limit:g} s"
+        self._log.event("info", "drain", f"draining {how_long}", running=running)
+        self._notifier.stopping()
         keeping = asyncio.get_running_loop().create_task(self._extend())
-        await self._app.stop(limit)
+        await self._app.stop(limit, GRACE if self._replaced else 0.0)
         keeping.cancel()
-        self._app.log.event("info", "stop", "stopped")
-        self._app.log.close()
+        self._log.event("info", "stop", "stopped", pid=os.getpid())
+        self._log.close()
         self._sink.close()
 
+    # What systemd is told.
+
     async def _extend(self) -> None:
-        """Ask systemd for patience, a few seconds at a time."""
+        """Ask systemd for patience, a few seconds at a time, and say what it is for."""
         while True:
             self._notifier.extend(5.0)
-            await asyncio.sleep(2.0)
+            self._say_status()
+            await asyncio.sleep(STATUS_SECONDS)
 
-    async def _watchdog(self) -> None:
-        period = watchdog_period(os.environ, os.getpid())
-        while period is not None:
+    async def _feed(self) -> None:
+        """The watchdog, from the event loop: a thread of its own would prove nothing."""
+        while self._watchdog is not None:
             self._notifier.watchdog()
-            await asyncio.sleep(period)
+            await asyncio.sleep(self._watchdog)
+
+    async def _tell(self) -> None:
+        while self._notifier.heard:
+            self._say_status()
+            await asyncio.sleep(STATUS_SECONDS)
+
+    def _say_status(self) -> None:
+        status = self._status_line()
+        if status != self._status:
+            self._status = status
+            self._notifier.status(status)
+
+    def _status_line(self) -> str:
+        app, now = self._app, asyncio.get_running_loop().time()
+        looks = [app.engine.breakers.look(p.name, now) for p in app.config.providers]
+        up = sum(look.state is not State.OPEN and not look.rests for look in looks)
+        parts = [f"{up} of {len(looks)} providers up", f"{app.engine.running} open exchanges"]
+        if app.server.draining:
+            parts.insert(0, "draining")
+        if app.engine.loaded.problem is not None:
+            parts.append(f"reload rejected: {app.engine.loaded.problem}")
+        return f"relayd {__version__}: {', '.join(parts)}"
+
+    # Reload.
+
+    def _asked_to_reload(self) -> None:
+        if self._stop.is_set():
+            self._log.event("warning", "reload", "not now: relayd is draining")
+            return
+        self._notifier.reloading()
+        self._reload()
+        self._notifier.ready()
+        self._say_status()
 
     def _reload(self) -> None:
         if self._read_again is None:
-            self._app.log.event("warning", "reload", "nothing to reload: there is no file")
+            self._log.event("warning", "reload", "nothing to reload: there is no file")
             return
-        self._notifier.reloading()
         try:
-            config = self._read_again()
-        except Exception as exc:  # noqa: BLE001  (whatever is wrong, the old one stays)
-            self._app.log.event("error", "reload", f"the old configuration stays: {exc}")
-        else:
+            config = usable(self._read_again())
             self._app.reload(config)
-            self._app.log.event("info", "reload", "configuration reloaded")
-        self._notifier.ready()
+        except Exception as exc:  # noqa: BLE001  (whatever is wrong, the old one stays)
+            found = _problems(exc)
+            self._app.engine.loaded.problem = found[0]
+            for problem in found:
+                self._log.event("error", "reload", f"the old configuration stays: {problem}")
+            return
+        for warning in (*config.warnings, *self._fixed(FIXED, config)):
+            self._log.event("warning", "config", warning)
+        self._log.event("info", "reload", "configuration reloaded")
+
+    def _fixed(self, keys: Iterable[str], config: Config) -> list[str]:
+        """Which of these keys differ from those that this process began with."""
+        before = self._began_with
+        return [
+            f"{config.source}: {key} has changed: it needs a restart"
+            for key in keys
+            if FIXED[key](config) != FIXED[key](before)
+        ]
+
+    # Upgrade.
+
+    def _asked_to_upgrade(self) -> None:
+        running = self._upgrade is not None and not self._upgrade.done()
+        if running or self._stop.is_set():
+            why = "the next generation is starting already" if running else "relayd is draining"
+            self._log.event("warning", "upgrade", f"not now: {why}")
+            return
+        self._upgrade = asyncio.get_running_loop().create_task(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        self._log.event("info", "upgrade", "starting the next generation", pid=os.getpid())
+        try:
+            if self._read_again is not None:
+                # A file that is wrong is told here, where the log is read.
+                for warning in self._fixed(INHERITED, usable(self._read_again())):
+                    self._log.event("warning", "config", warning)
+            async with successor(self._estate()) as pid:
+                self._notifier.mainpid(pid)
+                self._notifier = Notifier({})
+                self._replaced = True
+                self._app.bequeath()
+        except Exception as exc:  # noqa: BLE001  (whatever is wrong, this one goes on)
+            for problem in _problems(exc):
+                self._log.event("error", "upgrade", f"this generation goes on: {problem}")
+            return
+        self._log.event("info", "upgrade", f"process {pid} has taken over", successor=pid)
+        self._stop.set()
+
+    def _estate(self) -> list[tuple[str, int]]:
+        """The listening sockets under the names by which `_listeners` knows them again."""
+        app = self._app
+        private = app.admin.server.sockets if app.admin is not None else []
+        return [
+            *((name, sock.fileno()) for name, sock in app.server.sockets),
+            *((OWN_ADMIN if name == OWN else ADMIN, sock.fileno()) for name, sock in private),
+        ]
 
 
-def raise_file_limit(config: Config) -> str | None:
-    """Raise RLIMIT_NOFILE to its hard limit; the problem, if the connections cannot fit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    need = config.server.max_connections + config.server.max_exchanges + SPARE_FILES
-    if hard != resource.RLIM_INFINITY and need > hard:
-        return (
-            f"{config.source}: server.max_connections: {config.server.max_connections} clients and "
-            f"{config.server.max_exchanges} exchanges need {need} files, the limit is {hard}; "
-            "raise LimitNOFILE= or lower the figure"
-        )
-    return None
+def _listeners() -> tuple[list[Named], list[Named]]:
+    """The sockets that were handed to this process: those for clients, those for the admin."""
+    public: list[Named] = []
+    private: list[Named] = []
+    for name, sock in take_listeners(os.environ, os.getpid()):
+        if name in (ADMIN, OWN_ADMIN):
+            private.append((ADMIN if name == ADMIN else OWN, sock))
+        else:
+            public.append((name, sock))
+    return public, private
+
+
+def _open_doors(config: Config, given: Sequence[Named]) -> list[str]:
+    """Warnings about sockets that systemd bound: the configuration knows nothing of them."""
+    if config.clients:
+        return []
+    places = [
+        (name, Tcp(*sock.getsockname()[:2])) for name, sock in given if sock.family != AF_UNIX
+    ]
+    return [
+        f"{name}: without [[client]] whoever reaches {place} may use relayd"
+        for name, place in places
+        if not place.local
+    ]
+
+
+def _problems(exc: Exception) -> list[str]:
+    """What can be said of an error; nothing of one that is not meant to be read."""
+    if isinstance(exc, ConfigError):
+        return [str(problem) for problem in exc.problems]
+    return [str(exc)] if isinstance(exc, HandoverFailed) else [where(exc)]
 
 
 def serve(config: Config, read_again: Callable[[], Config] | None) -> int:
-    """Run the daemon; returns its exit code."""
-    problem = raise_file_limit(config)
-    if problem is not None:
-        sys.stderr.write(f"relayd: {problem}\n")
-        return EX_CONFIG
+    """Run the daemon; returns its exit code. Raises ConfigError for what cannot work here."""
 
     async def main() -> int:
-        return await Daemon(config, read_again).run()
+        try:
+            daemon = Daemon(config, read_again)
+        except ActivationError as exc:
+            sys.stderr.write(f"relayd: {exc}\n")
+            return EX_FAILED
+        except ValueError as exc:
+            raise ConfigError([Problem(config.source, "store.url", str(exc))]) from exc
+        return await daemon.run()
 
-    with asyncio.Runner(loop_factory=loop_factory(config.server.loop)) as runner:
+    with asyncio.Runner(loop_factory=loop_factory(usable(config))) as runner:
         return runner.run(main())
-
-
-def loop_factory(loop: Loop) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, if it is wanted and installed; None for asyncio's own."""
-    if loop is Loop.ASYNCIO:
-        return None
-    try:
-        import uvloop
-    except ImportError:
-        if loop is Loop.AUTO:
-            return None
-        raise SystemExit(
-            'relayd: server.loop = "uvloop" needs the package: pip install "relayd[uvloop]"'
-        ) from None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
-
-
-def _shown(address: tuple[str, int] | str) -> str:
-    return f"unix:{address}" if isinstance(address, str) else f"{address[0]}:{address[1]}"

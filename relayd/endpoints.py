@@ -7,6 +7,7 @@ before a body is read. Does not know sockets, chains of providers or how an answ
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -196,6 +197,10 @@ def health(engine: Engine, now: float, draining: bool) -> dict[str, object]:
         "draining": draining,
         "providers": engine.breakers.snapshot(now),
         "exchanges": engine.running,
+        "config": {
+            "loaded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(engine.loaded.at)),
+            "problem": engine.loaded.problem,
+        },
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -56,6 +57,14 @@ class Setup:
 
 
 @dataclass(slots=True)
+class Loaded:
+    """The configuration's age, in seconds since the epoch, and why it is not a newer one."""
+
+    at: float
+    problem: str | None = None
+
+
+@dataclass(slots=True)
 class Engine:
     """The state behind all exchanges of one process."""
 
@@ -67,6 +76,7 @@ class Engine:
     in_flight: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     open: dict[int, Record] = field(default_factory=dict)
     jitter: Callable[[], float] = random.random
+    loaded: Loaded = field(default_factory=lambda: Loaded(time.time()))
     _quiet: asyncio.Event = field(default_factory=asyncio.Event)
     _next_key: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -98,7 +108,7 @@ class Engine:
         if not self.open:
             self._quiet.set()
 
-    async def idle(self, limit: float) -> bool:
+    async def idle(self, limit: float | None) -> bool:
         """Wait until no exchange runs, for `limit` seconds at most; True if none does."""
         try:
             async with asyncio.timeout(limit):

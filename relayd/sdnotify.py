@@ -37,6 +37,11 @@ class Notifier:
         # `@` stands for the abstract namespace; vsock: and whatever else comes is not ours.
         self._address = "\0" + name[1:] if name[:1] == "@" else name if name[:1] == "/" else ""
 
+    @property
+    def heard(self) -> bool:
+        """Whether there is a service manager to tell."""
+        return bool(self._address)
+
     def ready(self) -> None:
         """Start-up or a reload is complete."""
         self._send("READY=1")

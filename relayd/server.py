@@ -12,9 +12,11 @@ import contextlib
 import os
 import socket
 import stat
+import sys
 from collections.abc import Callable
+from typing import Any
 
-from .config import Listen, Trusted, Unix
+from .config import Listen, Tcp, Trusted, Unix
 from .errors import Draining, Overloaded, RelayError
 from .httpsink import DateLine
 from .knownlines import KnownLines
@@ -29,6 +31,12 @@ BACKLOG = 4096
 MAX_TURNED_AWAY = 32
 """Refused connections that may finish sending before they are closed, two seconds at most; they are
 not among `server.max_connections`, so their files are of the reserve. More are closed at once."""
+
+OWN = "relayd-own"
+"""The name of a socket that relayd bound itself, in whichever generation."""
+
+# From 3.13 on asyncio removes the file of a unix socket when it stops to accept, whosever it is.
+KEEP_FILE: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 
 class ListenError(Exception):
@@ -51,7 +59,7 @@ class Server:
         self._trusted = trusted
         self._max_connections = max_connections
         self._report = report
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[tuple[str, asyncio.Server]] = []  # with the name of the socket
         self._paths: list[tuple[str, int]] = []  # unix sockets made here: path and inode
         self._sessions: dict[asyncio.Task[None], Session] = {}
         self._turned_away: set[asyncio.Task[None]] = set()
@@ -65,16 +73,24 @@ class Server:
         return len(self._sessions)
 
     @property
-    def sockets(self) -> list[socket.socket]:
-        """The listening sockets, to be handed to a next generation."""
-        return [sock for server in self._servers for sock in server.sockets]
+    def busy(self) -> int:
+        """Connections with a request under way, from its first byte to the end of its answer."""
+        return sum(session.busy for session in self._sessions.values())
+
+    @property
+    def sockets(self) -> list[tuple[str, socket.socket]]:
+        """The listening sockets with their names, to be handed to a next generation."""
+        return [(name, sock) for name, server in self._servers for sock in server.sockets]
+
+    @property
+    def places(self) -> list[Listen]:
+        """Where it listens, with the ports that were taken for a configured 0."""
+        return [_place(sock.getsockname()) for _, sock in self.sockets]
 
     async def listen(self, address: Listen, *, unix_mode: int, reuse_port: bool) -> None:
         """Listen on an address; raises `ListenError`."""
         if isinstance(address, Unix):
-            sock = _unix_socket(address.path, unix_mode)
-            self._paths.append((address.path, os.stat(address.path).st_ino))
-            await self.adopt(sock)
+            await self.adopt(OWN, _unix_socket(address.path, unix_mode))
             return
         try:
             server = await asyncio.start_server(
@@ -86,20 +102,37 @@ class Server:
             )
         except OSError as exc:
             raise ListenError(f"cannot listen on {address}: {_reason(exc)}") from exc
-        self._servers.append(server)
+        self._servers.append((OWN, server))
 
-    async def adopt(self, sock: socket.socket) -> None:
-        """Accept on a socket that listens already (systemd's, or an older generation's)."""
-        start = asyncio.start_unix_server if sock.family == socket.AF_UNIX else asyncio.start_server
-        self._servers.append(await start(self._accept, sock=sock, backlog=BACKLOG))
+    async def adopt(self, name: str, sock: socket.socket) -> None:
+        """Accept on a socket that listens already: systemd's, or (`OWN`) an older generation's."""
+        if sock.family != socket.AF_UNIX:
+            server = await asyncio.start_server(self._accept, sock=sock, backlog=BACKLOG)
+        else:
+            server = await asyncio.start_unix_server(
+                self._accept, sock=sock, backlog=BACKLOG, **KEEP_FILE
+            )
+            path = sock.getsockname()
+            if name == OWN:
+                with contextlib.suppress(OSError):  # removed by somebody else meanwhile
+                    self._paths.append((path, os.stat(path).st_ino))
+        self._servers.append((name, server))
 
-    def close_listeners(self) -> None:
+    def bequeath(self) -> None:
+        """Accept no more; files and connections stay, since a next generation has the sockets."""
+        self._paths.clear()
+        for _, server in self._servers:
+            server.close()
+
+    def close_listeners(self, *, shared: bool = True) -> None:
         """Accept no more, and end the connections that are kept alive and idle.
 
-        Unix socket files made here are removed, unless they were replaced meanwhile.
+        Without `shared` the sockets of others stay open, for their clients to be told. Unix socket
+        files made here are removed, unless they were replaced meanwhile.
         """
-        for server in self._servers:
-            server.close()
+        for name, server in self._servers:
+            if shared or name == OWN:
+                server.close()
         for session in self._sessions.values():
             session.dismiss()
         for path, inode in self._paths:
@@ -164,6 +197,13 @@ class Server:
         if isinstance(name, tuple):
             return Peer(str(name[0]), self._trusted().covers(str(name[0])))
         return Peer("unix:", self._trusted().covers(""))
+
+
+def _place(name: tuple[str, int] | str | bytes) -> Listen:
+    """A socket's name; one in Linux's abstract namespace is bytes and begins with a zero."""
+    if isinstance(name, bytes):
+        return Unix("@" + name[1:].decode(errors="replace"))
+    return Unix(name) if isinstance(name, str) else Tcp(name[0], name[1])
 
 
 def _unix_socket(path: str, mode: int) -> socket.socket:

@@ -82,6 +82,7 @@ class Session:
         "_known",
         "_rules",
         "_serve",
+        "busy",
         "clock",
         "conn",
         "peer",
@@ -109,6 +110,7 @@ class Session:
         self._serve = serve
         self._draining = draining
         self._kept = False  # between an answer and the next request
+        self.busy = False  # from the first byte of a request to the end of its answer
         self._known = KnownLines(known)
         conn.wake = self.wake
 
@@ -139,6 +141,7 @@ class Session:
             self._kept = False
             if request is None:
                 return False
+            self.busy = True
             self.sink.start(request)
             if self._draining():
                 self.sink.keep_alive = False
@@ -192,9 +195,10 @@ class Session:
             if conn.ended:
                 return None
             if conn.buffer and not begun:
-                begun = True
+                begun = self.busy = True
                 self.clock.arm("head", self.clock.now() + rules.head_timeout)
             elif not begun:
+                self.busy = False
                 self.clock.arm("idle", self.clock.now() + rules.idle_timeout)
             await self.wake.wait()
             if self.clock.expired == "idle" and not conn.buffer:

@@ -1,0 +1,58 @@
+"""What this machine grants the process: open files, and the event loop.
+
+Knows which figures of the configuration need files. Does not know what is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import Callable
+
+from .config import Config, ConfigError, Loop, Problem
+
+SPARE_FILES = 64
+"""Descriptors besides connections: listeners, log, store, epoll, and a few to spare."""
+
+
+def usable(config: Config) -> Config:
+    """The configuration, if this process has enough files for it; else ConfigError."""
+    problem = raise_file_limit(config)
+    if problem is not None:
+        raise ConfigError([problem])
+    return config
+
+
+def raise_file_limit(config: Config) -> Problem | None:
+    """Raise RLIMIT_NOFILE to its hard limit; the problem, if the connections cannot fit."""
+    limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # e.g. a filter that forbids it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        limit = hard
+    clients, exchanges = config.server.max_connections, config.server.max_exchanges
+    idle = config.failover.max_idle_connections * len(config.providers)
+    need = clients + exchanges + idle + SPARE_FILES
+    if limit == resource.RLIM_INFINITY or need <= limit:
+        return None
+    return Problem(
+        config.source,
+        "server.max_connections",
+        f"{clients} clients, {exchanges} exchanges and {idle} idle connections need {need} files, "
+        f"the limit is {limit}; raise LimitNOFILE= or lower the figures",
+    )
+
+
+def loop_factory(config: Config) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, if it is wanted and installed; None for asyncio's own. Raises ConfigError."""
+    if config.server.loop is Loop.ASYNCIO:
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        if config.server.loop is Loop.AUTO:
+            return None
+        remedy = 'uvloop is not installed: pip install "relayd[uvloop]"'
+        raise ConfigError([Problem(config.source, "server.loop", remedy)]) from None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
