@@ -4,7 +4,7 @@ For a program that embeds it:
 
     Relay, Reply             a chain of providers in this process, and one answer of it
     Application              the HTTP endpoints as an ASGI 3 application (`relayd.asgi.app`)
-    Config, Route, load      a configuration, one chain in it, and how a file is read
+    Config, Route, load_file a configuration, one chain in it, and how a file is read
     RelayError               the base of every error that `Relay.open` raises (`relayd.errors`)
     classify, Outcome        what a provider's status means
     attempt, Job, Answer     one request to one provider, judged up to the commit
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .asgi import Application as Application
     from .config import Config as Config
     from .config import Route as Route
-    from .config import load as load
     from .embed import Relay as Relay
     from .embed import Reply as Reply
+    from .embed import load_file as load_file
     from .errors import RelayError as RelayError
     from .exchange import Exchange as Exchange
     from .outcomes import Outcome as Outcome
@@ -47,7 +47,7 @@ _WHERE = {
     "Route": "config",
     "attempt": "upstream",
     "classify": "outcomes",
-    "load": "config",
+    "load_file": "embed",
 }
 
 __all__ = ["__version__", *_WHERE]

@@ -11,15 +11,14 @@ heads are the server's work.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from types import TracebackType
 from typing import Any, Self
 
 from . import errors
-from .accesslog import Log
 from .admission import Deriver, user_id
 from .config import Config
+from .embed import Logged, load_file
 from .endpoints import Endpoints
 from .engine import Journal, Setup
 from .http1 import Request
@@ -35,34 +34,22 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 def app(
-    config: Config,
+    config: Config | str,
     *,
     user: Deriver | None = None,
     store: Store | None = None,
     journal: Journal | None = None,
-    write: Callable[[bytes], None] | None = None,
 ) -> Application:
-    """The endpoints of this configuration.
+    """The endpoints of a configuration, or of the configuration file at a path.
 
     `user` derives the user's id from the request's fields (lower-case names, bytes) instead of
     `server.user_header`; it may raise an `errors.RelayError`, which is then the answer. `store`
-    replaces the configured one. `write` takes the log's lines as bytes, `journal` replaces the log;
-    without either nothing is logged.
+    replaces the configured one. `journal` replaces the logger `relayd`, which is silent until the
+    program says otherwise. Raises `config.ConfigError`.
     """
-    setup = Setup.of(config)
-    return Application(setup, user, store, journal or _log(setup, write))
-
-
-def _log(setup: Setup, write: Callable[[bytes], None] | None) -> Log:
-    settings = setup.config.log
-    return Log(
-        write or (lambda _: None),
-        level=settings.level.value if write else "error",
-        format="text" if settings.format.value == "text" else "json",
-        priorities=False,
-        mask=setup.mask,
-        wall=time.time,
-    )
+    if isinstance(config, str):
+        config = load_file(config)
+    return Application(Setup.of(config), user, store, journal or Logged())
 
 
 class Application:

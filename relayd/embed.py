@@ -67,7 +67,7 @@ class Relay:
         cls, path: str, *, store: Store | None = None, journal: Journal | None = None
     ) -> Self:
         """From a TOML file and this process's environment; raises `config.ConfigError`."""
-        return cls(load(path, os.environ, _read_file), store=store, journal=journal)
+        return cls(load_file(path), store=store, journal=journal)
 
     @classmethod
     def from_env(cls, *, store: Store | None = None, journal: Journal | None = None) -> Self:
@@ -314,6 +314,11 @@ def bounded(route: Route, deadline: float | None) -> Route:
     if deadline is None or deadline >= route.deadline:
         return route
     return replace(route, deadline=deadline)
+
+
+def load_file(path: str) -> Config:
+    """The configuration in a TOML file, with this process's environment; raises ConfigError."""
+    return load(path, os.environ, _read_file)
 
 
 def _read_file(path: str) -> bytes:
