@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from . import __version__
@@ -88,12 +88,17 @@ def configured(command: argparse.ArgumentParser) -> None:
     source.add_argument("--env", action="store_true", help="build it from the environment")
 
 
-def read_config(args: argparse.Namespace) -> Config:
+def read_config(
+    args: argparse.Namespace,
+    environ: Mapping[str, str] = os.environ,
+    reader: Callable[[str], bytes] | None = None,
+) -> Config:
     """The configuration that the options name; raises `ConfigError`."""
+    reader = reader or read_file
     listen = getattr(args, "listen", [])
     if args.env:
-        return from_environment(os.environ, read_file, listen)
-    return load(config_path(args.config), os.environ, read_file, listen)
+        return from_environment(environ, reader, listen)
+    return load(config_path(args.config), environ, reader, listen)
 
 
 def config_path(given: str | None) -> str:
@@ -113,6 +118,32 @@ def read_file(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
+def credentials_hidden() -> bool:
+    """Whether systemd's credentials are out of sight: by hand, or in ExecReload= (systemd 252)."""
+    try:
+        return not os.listdir(os.environ["CREDENTIALS_DIRECTORY"])
+    except (KeyError, OSError):
+        return True
+
+
+class Unseen:
+    """Credentials that are there only when the service runs: each is taken for granted."""
+
+    folder = "/unseen"
+
+    def __init__(self) -> None:
+        self.environ = {**os.environ, "CREDENTIALS_DIRECTORY": self.folder}
+        self.warnings: list[str] = []
+
+    def read(self, path: str) -> bytes:
+        """A file's bytes; for a credential some that no other one has. Raises OSError."""
+        folder, _, name = path.rpartition("/")
+        if folder != self.folder:
+            return read_file(path)
+        self.warnings.append(f"credential {name}: only the running service can see it")
+        return b"unseen-%d" % len(self.warnings)
+
+
 def _serve(args: argparse.Namespace) -> int:
     from .daemon import serve
 
@@ -121,8 +152,10 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    config = read_config(args)
-    for warning in config.warnings:
+    unseen = Unseen()
+    hidden = not args.online and credentials_hidden()
+    config = read_config(args, unseen.environ, unseen.read) if hidden else read_config(args)
+    for warning in (*config.warnings, *unseen.warnings):
         print(f"warning: {warning}", file=sys.stderr)
     if args.online:
         from .online import check_online
