@@ -191,7 +191,8 @@ class Conn(asyncio.Protocol):
     def abort(self) -> None:
         """Close now; what is not yet sent is lost."""
         self.silence()
-        self.transport.abort()
+        if not self.lost:  # asyncio's transport has no loop any more
+            self.transport.abort()
 
     def reset(self) -> None:
         """Close with RST: to a peer that takes a plain close for a complete answer."""

@@ -1,0 +1,192 @@
+"""Waiting in one place, and a clock that moves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from relayd.wake import Alarm, Clock, Interrupt, Wake, Why
+from tests.support.loop import elapsed, takes
+
+pytestmark = pytest.mark.virtual_time
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def timers() -> int:
+    """Timers of the running loop that will still fire."""
+    scheduled = loop()._scheduled  # type: ignore[attr-defined]
+    return sum(1 for timer in scheduled if not timer.cancelled())
+
+
+# ------------------------------------------------------------------ wake
+
+
+async def test_a_wait_ends_with_a_wake() -> None:
+    wake = Wake(loop())
+    loop().call_later(3, wake.wake)
+    with takes(3):
+        await wake.wait()
+
+
+async def test_a_wake_that_nobody_waits_for_is_forgotten() -> None:
+    wake = Wake(loop())
+    wake.wake()
+    loop().call_later(3, wake.wake)
+    with takes(3):
+        await wake.wait()
+
+
+async def test_a_second_wake_before_the_waiter_ran_does_nothing() -> None:
+    wake = Wake(loop())
+    loop().call_later(1, wake.wake)
+    loop().call_later(1, wake.wake)
+    await wake.wait()
+
+
+async def test_an_interrupt_ends_the_wait_with_its_reason() -> None:
+    wake = Wake(loop())
+    loop().call_later(3, wake.interrupt, Why.CLIENT_LEFT)
+    with takes(3), pytest.raises(Interrupt) as caught:
+        await wake.wait()
+    assert caught.value.why is Why.CLIENT_LEFT
+
+
+async def test_an_interrupt_stays_until_it_is_reset_and_the_first_reason_counts() -> None:
+    wake = Wake(loop())
+    wake.check()
+    wake.interrupt(Why.DEADLINE)
+    wake.interrupt(Why.DRAINING)
+    for _ in range(2):
+        with takes(0), pytest.raises(Interrupt) as caught:
+            await wake.wait()
+        assert caught.value.why is Why.DEADLINE
+    with pytest.raises(Interrupt):
+        wake.check()
+    wake.reset()
+    wake.check()
+    loop().call_later(3, wake.wake)
+    with takes(3):
+        await wake.wait()
+
+
+async def test_a_wait_can_be_cancelled_and_begun_again() -> None:
+    wake = Wake(loop())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await wake.wait()
+    wake.wake()
+    loop().call_later(2, wake.wake)
+    with takes(2):
+        await wake.wait()
+
+
+# ------------------------------------------------------------------ alarm
+
+
+def alarm() -> tuple[Alarm, list[float]]:
+    rung: list[float] = []
+    return Alarm(loop(), lambda: rung.append(round(elapsed(), 3))), rung
+
+
+async def test_an_alarm_rings_once_at_its_time() -> None:
+    clock, rung = alarm()
+    clock.set(loop().time() + 5)
+    await asyncio.sleep(20)
+    assert rung == [5.0]
+
+
+@pytest.mark.parametrize(("first", "then"), [(5, 9), (9, 5)])
+async def test_an_alarm_that_is_moved_rings_at_the_later_setting_alone(
+    first: float, then: float
+) -> None:
+    clock, rung = alarm()
+    clock.set(loop().time() + first)
+    clock.set(loop().time() + then)
+    await asyncio.sleep(20)
+    assert rung == [float(then)]
+
+
+async def test_an_alarm_in_the_past_rings_at_once() -> None:
+    clock, rung = alarm()
+    clock.set(loop().time() - 5)
+    await asyncio.sleep(1)
+    assert rung == [0.0]
+
+
+async def test_a_cleared_alarm_does_not_ring_and_can_be_set_again() -> None:
+    clock, rung = alarm()
+    clock.set(loop().time() + 5)
+    clock.clear()
+    await asyncio.sleep(6)
+    assert rung == []
+    clock.set(loop().time() + 1)
+    await asyncio.sleep(2)
+    assert rung == [7.0]
+
+
+async def test_moving_an_alarm_ahead_makes_no_new_timer() -> None:
+    clock, _ = alarm()
+    for seconds in range(1, 100):
+        clock.set(loop().time() + seconds)
+    assert timers() == 1
+    clock.stop()
+
+
+async def test_a_stopped_alarm_leaves_nothing_in_the_loop() -> None:
+    clock, rung = alarm()
+    clock.stop()
+    clock.set(loop().time() + 5)
+    clock.stop()
+    assert timers() == 0
+    await asyncio.sleep(9)
+    assert rung == []
+
+
+# ------------------------------------------------------------------ clock
+
+
+async def test_a_clock_names_what_ran_out() -> None:
+    clock = Clock(loop(), Wake(loop()))
+    clock.arm("idle", clock.now() + 5)
+    assert clock.expired is None
+    with takes(5):
+        await clock.wake.wait()
+    assert clock.expired == "idle"
+
+
+async def test_arming_again_forgets_what_ran_out() -> None:
+    clock = Clock(loop(), Wake(loop()))
+    clock.arm("connect", clock.now() + 1)
+    await clock.wake.wait()
+    clock.arm("answer", clock.now() + 4)
+    assert clock.expired is None
+    with takes(4):
+        await clock.wake.wait()
+    assert clock.expired == "answer"
+
+
+async def test_a_disarmed_clock_is_silent() -> None:
+    clock = Clock(loop(), Wake(loop()))
+    clock.arm("connect", clock.now() + 1)
+    await clock.wake.wait()
+    clock.arm("idle", clock.now() + 1)
+    clock.disarm()
+    loop().call_later(9, clock.wake.wake)
+    with takes(9):
+        await clock.wake.wait()
+    assert clock.expired is None
+
+
+@pytest.mark.parametrize("due", [5.0, 7.0, float("inf")])
+async def test_the_deadline_interrupts_whatever_is_awaited(due: float) -> None:
+    clock = Clock(loop(), Wake(loop()))
+    clock.deadline = clock.now() + 5
+    clock.arm("idle", clock.now() + due)
+    with takes(5), pytest.raises(Interrupt) as caught:
+        await clock.wake.wait()
+    assert caught.value.why is Why.DEADLINE
+    assert clock.expired is None
