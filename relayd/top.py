@@ -119,7 +119,7 @@ async def snapshots(listen: Listen) -> AsyncGenerator[Snapshot, None]:
                 async for payload in payloads(reader, head, buffer):
                     limit.reschedule(asyncio.get_running_loop().time() + SILENCE)
                     text += payload
-                    for event in _events(text):
+                    for event in events_in(text):
                         yield json.loads(event)
     except TimeoutError:
         raise Unreachable(f"no answer from {where}: is the daemon stuck?") from None
@@ -140,7 +140,7 @@ async def _open(listen: Listen) -> tuple[asyncio.StreamReader, asyncio.StreamWri
     return await asyncio.open_connection(WILDCARDS.get(listen.host, listen.host), listen.port)
 
 
-def _events(text: bytearray) -> Iterable[bytes]:
+def events_in(text: bytearray) -> Iterable[bytes]:
     """Take every whole unnamed event out of `text`: its data."""
     while (end := text.find(b"\n\n")) >= 0:
         event = bytes(text[:end])
