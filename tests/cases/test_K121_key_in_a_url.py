@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from pathlib import Path
 
 import pytest
 
 from relayd.config import ConfigError
 from tests.support import scripts
+from tests.support.client import RawClient
 from tests.support.gateway import Gateway, config_for, gateway
 from tests.support.provider import Peer, Request, ScriptedProvider
 
@@ -25,7 +27,19 @@ ECHO = {
 async def everything_told(g: Gateway, answer_text: str) -> str:
     """All that a client or an operator can read."""
     shown = [(await g.get(path)).text for path in ("/health", "/healthz", "/v1/models")]
+    (listen,) = g.app.config.admin.listen
+    for path in ("/metrics", "/status"):
+        async with RawClient(str(listen).removeprefix("unix:")) as client:
+            answer = await client.get(path)
+            assert answer.status == 200
+            shown.append(answer.text)
     return "\n".join([answer_text, json.dumps(g.log), *shown])
+
+
+@pytest.fixture
+def admin(tmp_path: Path) -> dict[str, str]:
+    """An `[admin]` section."""
+    return {"listen": f"unix:{tmp_path}/admin.sock"}
 
 
 @pytest.mark.parametrize(
@@ -68,12 +82,12 @@ FAILING = {
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("expose", ["request", "none"])
 async def test_a_key_in_the_query_is_told_to_nobody(
-    script: scripts.Script, stream: bool, expose: str
+    script: scripts.Script, stream: bool, expose: str, admin: dict[str, str]
 ) -> None:
     sections = {"log": {"level": "debug"}, "breaker": {"failures": 1}, "errors": {"expose": expose}}
     async with (
         ScriptedProvider(script, query={"key": SECRET}) as a,
-        gateway(config_for(a, **sections)) as g,
+        gateway(config_for(a, admin=admin, **sections)) as g,
     ):
         answer = await g.chat("hi", stream=stream)
         assert a.requests[0].target.endswith(f"?key={SECRET}")
@@ -96,13 +110,15 @@ async def test_the_client_is_not_told_where_a_provider_is_asked(status: int) -> 
     assert answer.error["message"].startswith("no route ")
 
 
-async def test_nor_when_the_name_cannot_be_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nor_when_the_name_cannot_be_resolved(
+    monkeypatch: pytest.MonkeyPatch, admin: dict[str, str]
+) -> None:
     async def unknown(*_: object, **__: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
     table = {"name": "a", "base_url": "http://provider.test/v1", "query": {"key": SECRET}}
-    async with gateway(config_for(table)) as g:
+    async with gateway(config_for(table, admin=admin)) as g:
         answer = await g.chat("hi")
         told = await everything_told(g, answer.text)
     assert answer.status == 502
@@ -110,10 +126,10 @@ async def test_nor_when_the_name_cannot_be_resolved(monkeypatch: pytest.MonkeyPa
     assert SECRET not in told
 
 
-async def test_nor_when_nobody_listens() -> None:
+async def test_nor_when_nobody_listens(admin: dict[str, str]) -> None:
     with scripts.refusing() as (host, port):
         table = {"name": "a", "base_url": f"http://{host}:{port}/v1", "query": {"key": SECRET}}
-        async with gateway(config_for(table)) as g:
+        async with gateway(config_for(table, admin=admin)) as g:
             answer = await g.chat("hi")
             told = await everything_told(g, answer.text)
     assert answer.status == 502

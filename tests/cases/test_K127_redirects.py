@@ -78,3 +78,14 @@ async def test_where_redirects_do_not_move_on_the_client_still_gets_no_3xx() -> 
         assert not b.requests
     assert answer.status == 502
     assert answer.field("Location") is None
+
+
+@pytest.mark.parametrize("status", [200, 201])
+async def test_the_location_of_an_answer_is_not_shown_either(status: int) -> None:
+    async with (
+        ScriptedProvider(scripts.status(status, {"choices": []}, [("Location", "/x")])) as a,
+        gateway(config_for(a)) as g,
+    ):
+        answer = await g.chat("hi")
+    assert answer.status == status
+    assert answer.field("Location") is None

@@ -29,17 +29,21 @@ from tests.support.gateway import CHAT, config_for, gateway
 
 pytestmark = pytest.mark.real_time
 
-RUNS = 8
+RUNS = 4
 """Connections of each variant."""
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % (b"x" * 6 * 1024 * 1024)
 """More than the kernel takes for a client that does not read, so that relayd stops reading."""
 
-ANSWER = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
-    b"Connection: close\r\n\r\n%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n"
-    % (len(EVENT), EVENT, len(DONE), DONE)
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n"
+CHUNKED = b"%bTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (
+    HEAD,
+    len(EVENT),
+    EVENT,
+    len(DONE),
+    DONE,
 )
+UNTIL_CLOSE = HEAD + b"\r\n" + EVENT + DONE
 
 
 def with_notify(tls: ssl.SSLSocket) -> None:
@@ -70,8 +74,10 @@ VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 @contextmanager
-def provider(context: ssl.SSLContext, end: Callable[[ssl.SSLSocket], None]) -> Iterator[int]:
-    """A port where each connection gets the answer at once and then `end`."""
+def provider(
+    context: ssl.SSLContext, data: bytes, end: Callable[[ssl.SSLSocket], None]
+) -> Iterator[int]:
+    """A port where each connection gets `data` at once and then `end`."""
     faults: list[OSError] = []
 
     def answer(sock: socket.socket) -> None:
@@ -79,7 +85,7 @@ def provider(context: ssl.SSLContext, end: Callable[[ssl.SSLSocket], None]) -> I
             with context.wrap_socket(sock, server_side=True) as tls:
                 while not tls.recv(65536).endswith(b"true}"):
                     pass
-                tls.sendall(ANSWER)
+                tls.sendall(data)
                 end(tls)
         except OSError as fault:
             faults.append(fault)
@@ -98,10 +104,12 @@ def provider(context: ssl.SSLContext, end: Callable[[ssl.SSLSocket], None]) -> I
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 @pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
+@pytest.mark.parametrize("data", [CHUNKED, UNTIL_CLOSE], ids=["chunked", "until close"])
 @pytest.mark.parametrize("pause", [0.0, 0.1], ids=["reads", "reads late"])
 async def test_the_client_gets_every_byte(
     end: Callable[[ssl.SSLSocket], None],
     version: ssl.TLSVersion,
+    data: bytes,
     pause: float,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -109,7 +117,7 @@ async def test_the_client_gets_every_byte(
     authority = Authority(tmp_path)
     context = authority.server()
     context.minimum_version = context.maximum_version = version
-    with provider(context, end) as port, caplog.at_level(logging.WARNING):
+    with provider(context, data, end) as port, caplog.at_level(logging.WARNING):
         table = {
             "name": "a",
             "base_url": f"https://127.0.0.1:{port}/v1",
