@@ -212,8 +212,10 @@ async def _send_all(sink: QueueSink, send: Send, wake: Wake) -> None:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     except Cut:
         pass
-    except OSError:  # ASGI 2.4: the client has left
-        wake.interrupt(Why.CLIENT_LEFT)
+    except BaseException as exc:
+        wake.interrupt(Why.CLIENT_LEFT)  # nobody takes the rest
+        if not isinstance(exc, OSError):  # which is how ASGI 2.4 says that the client has left
+            raise
 
 
 def _request(scope: Message) -> Request:

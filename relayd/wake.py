@@ -81,12 +81,13 @@ class Alarm:
     The timer then fires early once, sees that it is not yet due, and moves itself.
     """
 
-    __slots__ = ("_due", "_loop", "_timer", "action")
+    __slots__ = ("_at", "_due", "_loop", "_timer", "action")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
         self._loop = loop
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._at = 0.0  # when the timer fires; uvloop's handle of a timer that is due has no `when`
         self.action = action
 
     def set(self, when: float) -> None:
@@ -94,10 +95,10 @@ class Alarm:
         self._due = when
         timer = self._timer
         if timer is None:
-            self._timer = self._loop.call_at(when, self._ring)
-        elif timer.when() > when:
+            self._start(when)
+        elif self._at > when:
             timer.cancel()
-            self._timer = self._loop.call_at(when, self._ring)
+            self._start(when)
 
     def clear(self) -> None:
         """Do not ring; cheap, since the loop's timer stays for the next `set`."""
@@ -110,6 +111,10 @@ class Alarm:
             self._timer.cancel()
             self._timer = None
 
+    def _start(self, when: float) -> None:
+        self._at = when
+        self._timer = self._loop.call_at(when, self._ring)
+
     def _ring(self) -> None:
         self._timer = None
         due = self._due
@@ -117,7 +122,7 @@ class Alarm:
             return
         # A timer may fire up to the clock's resolution early; "now" is then as good as due.
         if self._loop.time() + 1e-4 < due:
-            self._timer = self._loop.call_at(due, self._ring)
+            self._start(due)
             return
         self._due = None
         self.action()
