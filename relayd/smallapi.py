@@ -14,6 +14,7 @@ from . import errors
 from .adapters import Adapter, Said, Unsayable, adapter_for
 from .admission import account, daily_cap, facts_of
 from .config import Client, Config, Route
+from .config.values import HINTS
 from .events import Event, EventReader
 from .headers import crossing
 from .jsonbody import Facts
@@ -25,8 +26,6 @@ from .surfaces import Surface
 from .wake import Clock, Why
 
 PATH = "/v1/chat"
-
-HINTS = ("fast", "capable", "cheap")
 
 MEMBERS = ("messages", "model_hint")
 """What a request may hold: a member that would be ignored in silence is refused."""
