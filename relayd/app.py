@@ -151,6 +151,8 @@ class App:
     async def _quiet(self, grace: float) -> None:
         now = asyncio.get_running_loop().time
         until = now() + grace
+        if grace:
+            await asyncio.sleep(LOOK_AGAIN)  # what was accepted a moment ago shows by then
         while True:
             await self.engine.idle(None)
             if self.server.busy:

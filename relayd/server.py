@@ -65,6 +65,7 @@ class Server:
         self._turned_away: set[asyncio.Task[None]] = set()
         self._date = DateLine()
         self._known = KnownLines()
+        self._bequeathed = False
         self.draining = False
 
     @property
@@ -119,7 +120,11 @@ class Server:
         self._servers.append((name, server))
 
     def bequeath(self) -> None:
-        """Accept no more; files and connections stay, since a next generation has the sockets."""
+        """Accept no more; files and connections stay, since a next generation has the sockets.
+
+        A connection that was accepted a moment ago is served: nobody else has it.
+        """
+        self._bequeathed = True
         self._paths.clear()
         for _, server in self._servers:
             server.close()
@@ -173,8 +178,9 @@ class Server:
             self._date,
             self._known,
         )
-        if self.draining or len(self._sessions) >= self._max_connections():
-            self._turn_away(session, Draining() if self.draining else Overloaded())
+        refuses = self.draining and not self._bequeathed
+        if refuses or len(self._sessions) >= self._max_connections():
+            self._turn_away(session, Draining() if refuses else Overloaded())
             return
         task = loop.create_task(session.run())
         self._sessions[task] = session
