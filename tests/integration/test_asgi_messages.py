@@ -1,0 +1,160 @@
+"""The ASGI application, message by message: what a server may say, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from relayd import asgi
+from relayd.asgi import Application
+from relayd.config import build
+from tests.support import builders
+from tests.support.gateway import CHAT, config_for
+from tests.support.loop import takes
+from tests.support.provider import ScriptedProvider
+from tests.support.scripts import events, ok, silent
+
+DISCONNECT = {"type": "http.disconnect"}
+BODY = builders.encode(builders.chat(stream=True))
+
+
+def application(*providers: ScriptedProvider, **sections: Any) -> Application:
+    return asgi.app(build(config_for(*providers, **sections), "test.toml", {}, lambda _: b""))
+
+
+def scope(method: str = "POST", path: str = CHAT, **more: Any) -> dict[str, Any]:
+    return {"type": "http", "method": method, "path": path, "headers": [], **more}
+
+
+def request(body: bytes, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+class Server:
+    """The other side of the protocol: says `messages`, then nothing; keeps what it is told."""
+
+    def __init__(self, *messages: dict[str, Any], fault: Exception | None = None) -> None:
+        self.said: list[Any] = []
+        self._messages = list(messages)
+        self._fault = fault
+
+    async def receive(self) -> dict[str, Any]:
+        if not self._messages:
+            await asyncio.Event().wait()
+        return self._messages.pop(0)
+
+    async def send(self, message: Any) -> None:
+        self.said.append(message)
+        if self._fault is not None and message["type"] == "http.response.body":
+            raise self._fault
+
+    @property
+    def status(self) -> int:
+        return int(self.said[0]["status"])
+
+
+async def test_a_body_comes_in_pieces() -> None:
+    server = Server(request(BODY[:9], True), request(BODY[9:20], True), request(BODY[20:]))
+    async with ScriptedProvider(ok("x")) as a, application(a) as app:
+        await app(scope(), server.receive, server.send)
+    assert server.status == 200
+    assert b"".join(message["body"] for message in server.said[1:]) == b"".join(
+        builders.stream("x")
+    )
+    assert [message["more_body"] for message in server.said[1:]][-1] is False
+    assert a.requests[0].body == BODY
+
+
+async def test_a_client_that_leaves_inside_its_body_is_not_answered() -> None:
+    server = Server(request(BODY[:9], True), DISCONNECT)
+    async with ScriptedProvider(ok()) as a, application(a) as app:
+        await app(scope(), server.receive, server.send)
+    assert server.said == []
+    assert not a.requests
+
+
+async def test_a_body_that_does_not_come_is_408() -> None:
+    server = Server(request(BODY[:9], True))
+    async with ScriptedProvider(ok()) as a, application(a) as app:
+        with takes(60.0):
+            await app(scope(), server.receive, server.send)
+    assert server.status == 408
+
+
+async def test_a_client_that_leaves_before_the_answer_is_not_answered() -> None:
+    server = Server(request(BODY), DISCONNECT)
+    async with ScriptedProvider(silent()) as a, application(a) as app:
+        await app(scope(), server.receive, server.send)
+        await asyncio.sleep(0.1)
+        assert a.open == 0
+    assert server.said == []
+
+
+@pytest.mark.parametrize("fault", [ConnectionResetError(), OSError()])
+async def test_a_send_that_fails_is_a_departure(fault: OSError) -> None:
+    server = Server(request(BODY), fault=fault)
+    async with ScriptedProvider(events(builders.delta("x"), end=False)) as a, application(a) as app:
+        await app(scope(), server.receive, server.send)
+        await asyncio.sleep(0.1)
+        assert a.open == 0
+
+
+async def test_a_fault_of_the_server_is_its_own_and_closes_the_upstream_connection() -> None:
+    server = Server(request(BODY), fault=RuntimeError("the server is broken"))
+    async with ScriptedProvider(events(builders.delta("x"), end=False)) as a, application(a) as app:
+        with pytest.raises(RuntimeError, match="is broken"):
+            await app(scope(), server.receive, server.send)
+        await asyncio.sleep(0.1)
+        assert a.open == 0
+
+
+async def test_a_cancelled_request_closes_the_upstream_connection() -> None:
+    server = Server(request(BODY))
+    async with ScriptedProvider(silent()) as a, application(a) as app:
+        task = asyncio.create_task(app(scope(), server.receive, server.send))
+        await asyncio.sleep(1.0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.1)
+        assert a.open == 0
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "status"),
+    [("/llm", "/llm/healthz", 200), ("/llm", "/healthz", 200), ("/llm", "/llm", 404)],
+)
+async def test_the_prefix_of_a_mount_is_no_part_of_the_path(
+    root: str, path: str, status: int
+) -> None:
+    server = Server(request(b""))
+    async with ScriptedProvider(ok()) as a, application(a) as app:
+        await app(scope("GET", path, root_path=root), server.receive, server.send)
+    assert server.status == status
+
+
+async def test_a_peer_without_an_address_is_a_unix_socket() -> None:
+    server = Server(request(BODY))
+    headers = [(b"X-User-Id", b"ann")]
+    async with ScriptedProvider(ok()) as a:
+        async with application(a, quota={"daily_turns": 1}) as app:
+            await app(scope(headers=headers), server.receive, server.send)
+            again = Server(request(BODY))
+            await app(scope(headers=headers), again.receive, again.send)
+            other = Server(request(BODY))
+            await app(scope(), other.receive, other.send)
+    assert [server.status, again.status, other.status] == [200, 429, 200]
+
+
+async def test_a_drain_lets_the_running_exchanges_finish() -> None:
+    server = Server(request(BODY))
+    async with ScriptedProvider(ok("x")) as a, application(a) as app:
+        a.scripts = [events(*builders.stream("x"), delay=1.0)]
+        task = asyncio.create_task(app(scope(), server.receive, server.send))
+        await asyncio.sleep(0.5)
+        await app.aclose(drain=30.0)
+        await task
+    assert server.said[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    assert builders.DONE in b"".join(message["body"] for message in server.said[1:])
