@@ -48,6 +48,18 @@ def gauges(engine: Engine, link: Link, connections: int, now: float) -> list[Fam
             "Reservations that were decided while the store was away.",
             value=engine.turns.without_store,
         ),
+        _one(
+            "gauge",
+            "relayd_config_last_reload_successful",
+            "0 after a reload that was rejected: the configuration before it goes on.",
+            value=engine.loaded.problem is None,
+        ),
+        _one(
+            "gauge",
+            "relayd_config_loaded_timestamp_seconds",
+            "When the configuration in use was loaded, in seconds since the epoch.",
+            value=engine.loaded.at,
+        ),
         _one("gauge", "relayd_store_up", "1 while the store answers.", value=link.available),
         _one("counter", "relayd_store_lost_total", "Times the store went away.", value=link.lost),
     ]

@@ -23,6 +23,9 @@ from .stores.link import Link
 OPEN_SHOWN = 100
 """Open exchanges that are listed, the longest-running first; their number is always whole."""
 
+PROBLEM = 512
+"""Characters of a configuration's problem: a path, a key and a remedy."""
+
 
 class TriedView(TypedDict):
     """One attempt. `outcome` is empty while it runs."""
@@ -106,6 +109,13 @@ class StoreView(TypedDict):
     lost: int
 
 
+class ConfigView(TypedDict):
+    """`loaded`: when, in seconds since the epoch. `problem`: why no newer one was taken."""
+
+    loaded: float
+    problem: str | None
+
+
 class Snapshot(TypedDict):
     """All of it. `at` is seconds since the epoch, `uptime` seconds, `point_seconds` per point."""
 
@@ -120,6 +130,7 @@ class Snapshot(TypedDict):
     capped: bool
     point_seconds: float
     store: StoreView
+    config: ConfigView
     providers: list[ProviderView]
     open: list[OpenView]
     failed_over: list[FailedOverView]
@@ -160,6 +171,7 @@ class Status:
             "capped": any(capped(config)),
             "point_seconds": POINT_SECONDS,
             "store": self._store(config),
+            "config": {"loaded": engine.loaded.at, "problem": self._problem()},
             "providers": [self._provider(found, now) for found in engine.breakers.snapshot(now)],
             "open": [self._open(record, wall) for record in islice(running, OPEN_SHOWN)],
             "failed_over": [
@@ -175,6 +187,10 @@ class Status:
 
     def _text(self, text: str) -> str:
         return printable(self._engine.setup.mask(text))
+
+    def _problem(self) -> str | None:
+        problem = self._engine.loaded.problem
+        return None if problem is None else printable(self._engine.setup.mask(problem), PROBLEM)
 
     def _store(self, config: Config) -> StoreView:
         kind = config.store.url.partition(":")[0].replace("rediss", "redis")

@@ -130,6 +130,9 @@ def _notices(snapshot: Snapshot) -> Iterable[str]:
     if not snapshot["store"]["available"]:
         kind = escape(snapshot["store"]["kind"])
         yield f'<p class="notice bad">The {kind} store is away.</p>'
+    problem = snapshot["config"]["problem"]
+    if problem is not None:
+        yield f'<p class="notice bad">The last reload was rejected: {escape(problem)}</p>'
 
 
 def _facts(snapshot: Snapshot) -> str:

@@ -209,6 +209,8 @@ def _notices(snapshot: Snapshot) -> list[Row]:
         rows += [[("draining: open exchanges may finish", Paint.WARN)], []]
     if not snapshot["store"]["available"]:
         rows += [[(f"the {snapshot['store']['kind']} store is away", Paint.BAD)], []]
+    if (problem := snapshot["config"]["problem"]) is not None:
+        rows += [[(f"the last reload was rejected: {problem}", Paint.BAD)], []]
     return rows
 
 

@@ -453,6 +453,16 @@ async def test_a_reload_shows_the_new_providers_and_forgets_the_old_ones(tmp_pat
     assert got["relayd_attempts_total{outcome=ok}{provider=b}"] == 1
 
 
+async def test_a_rejected_reload_shows_in_figures_and_page(tmp_path: Path) -> None:
+    async with ScriptedProvider(ok()) as a, watched(config_for(a), tmp_path) as w:
+        before = await w.figures()
+        w.gateway.app.engine.loaded.problem = f"config.toml: x: unknown key {KEY}"
+        after, page = await w.figures(), (await w.get("/status")).text
+    name = "relayd_config_last_reload_successful"
+    assert (before[name], after[name]) == (1, 0)
+    assert "The last reload was rejected: config.toml: x: unknown key [masked]" in page
+
+
 async def test_the_drain_can_be_watched_to_its_end(tmp_path: Path) -> None:
     script = ok_stream(*"abcdef", delay=1.0)
     async with ScriptedProvider(script) as a, watched(config_for(a), tmp_path) as w:

@@ -91,6 +91,7 @@ def snapshot(**more: Any) -> Snapshot:
         "capped": False,
         "point_seconds": 10.0,
         "store": {"kind": "memory", "available": True, "lost": 0},
+        "config": {"loaded": 1_700_000_000.0, "problem": None},
         "providers": [provider()],
         "open": [],
         "failed_over": [],

@@ -120,10 +120,12 @@ def test_a_quiet_relayd_has_no_notices() -> None:
     assert sections(snapshot())["notices"] == ""
 
 
-def test_a_drain_and_a_lost_store_are_told() -> None:
+def test_a_drain_a_lost_store_and_a_rejected_reload_are_told() -> None:
     store = {"kind": "sqlite", "available": False, "lost": 1}
-    shown = sections(snapshot(draining=True, store=store))["notices"]
+    config = {"loaded": 0.0, "problem": "config.toml: x: unknown key"}
+    shown = sections(snapshot(draining=True, store=store, config=config))["notices"]
     assert "Draining" in shown
+    assert "The last reload was rejected: config.toml: x: unknown key" in shown
     assert "The sqlite store is away." in shown
 
 
@@ -188,10 +190,11 @@ def test_nothing_from_outside_is_markup() -> None:
         failed_over=[past(id=EVIL, route=EVIL, user=EVIL, trail=[step(EVIL, EVIL)])],
         users=[user(user=EVIL, client=EVIL)],
         store={"kind": EVIL, "available": False, "lost": 1},
+        config={"loaded": 0.0, "problem": EVIL},
     )
     page = Page("".join(f"{{{{{name}}}}}" for name in [*sections(one), "version", "time"]), "")
     shown = page.render(one).decode()
-    assert shown.count("&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&quot;&amp;") == 16
+    assert shown.count("&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&quot;&amp;") == 17
     assert "<script" not in shown
 
 

@@ -58,8 +58,13 @@ def test_every_block_has_its_rows() -> None:
     assert re.search(r"bob +≤ 4", text)
 
 
-def test_a_drain_and_a_lost_store_are_told() -> None:
-    text = shown(draining=True, store={"kind": "redis", "available": False, "lost": 1})
+def test_a_drain_a_lost_store_and_a_rejected_reload_are_told() -> None:
+    text = shown(
+        draining=True,
+        store={"kind": "redis", "available": False, "lost": 1},
+        config={"loaded": 0.0, "problem": "config.toml: x: unknown key"},
+    )
+    assert "the last reload was rejected: config.toml: x: unknown key" in text
     assert "draining: open exchanges may finish" in text
     assert "the redis store is away" in text
 
