@@ -28,6 +28,13 @@ MODELS = "/v1/models"
 QUIET = frozenset({"/healthz", "/readyz", "/health"})
 """Probes: their successes are not worth a log line each."""
 
+OLD_PROXY = (
+    "nginx speaks HTTP/1.0 to relayd (or whichever proxy this is): a stream that breaks off looks "
+    'whole to its clients; set proxy_http_version 1.1; and proxy_set_header Connection "";'
+)
+"""HTTP/1.0 has no last chunk, so the end of a connection is the end of the answer. It is nginx's
+default before 1.29.7, and nothing else would show the mistake."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -49,6 +56,7 @@ class Endpoints:
     def __init__(self, engine: Engine, draining: Callable[[], bool]) -> None:
         self._engine = engine
         self._draining = draining
+        self._old_proxy_told = False
 
     async def serve(self, visit: Visit) -> None:
         """Answer one request, whatever it is."""
@@ -80,7 +88,15 @@ class Endpoints:
             raise errors.MethodNotAllowed(endpoint.allow)
         if visit.body_waits and endpoint.surface is None:
             visit.close_after()  # nobody reads it
+        if request.version == b"1.0" and request.method == "POST" and visit.peer.trusted:
+            self._tell_of_old_proxy()
         await endpoint.serve(self, visit, client)
+
+    def _tell_of_old_proxy(self) -> None:
+        """Once: every request would say the same."""
+        if not self._old_proxy_told:
+            self._old_proxy_told = True
+            self._engine.journal.event("warning", "old_proxy", OLD_PROXY)
 
     def _note(self, visit: Visit) -> None:
         record = visit.record

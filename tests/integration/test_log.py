@@ -288,3 +288,33 @@ async def test_without_a_price_there_is_no_cost() -> None:
     async with ScriptedProvider(ok(), name="a") as a, gateway(config_for(a)) as g:
         await g.chat()
         assert "cost" not in g.exchange
+
+
+OLD = b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b"
+
+
+async def test_a_proxy_that_speaks_http_1_0_is_told_of_once() -> None:
+    body = builders.encode(CHAT.request())
+    async with ScriptedProvider(ok(), name="a") as a, gateway(config_for(a)) as g:
+        await g.chat()
+        assert not [line for line in g.log if line.get("event") == "old_proxy"]
+        for _ in range(3):
+            async with g.client() as client:
+                await client.send(OLD % (len(body), body))
+                assert (await client.response()).status == 200
+        lines = [line for line in g.log if line.get("event") == "old_proxy"]
+        assert [line["level"] for line in lines] == ["warning"]
+        assert "nginx speaks HTTP/1.0" in lines[0]["message"]
+        assert "proxy_http_version 1.1" in lines[0]["message"]
+
+
+async def test_a_stranger_that_speaks_http_1_0_is_no_proxy() -> None:
+    body = builders.encode(CHAT.request())
+    async with ScriptedProvider(ok(), name="a") as a:
+        async with (
+            gateway(config_for(a, server={"trusted_proxies": []})) as g,
+            g.client() as client,
+        ):
+            await client.send(OLD % (len(body), body))
+            assert (await client.response()).status == 200
+            assert not [line for line in g.log if line.get("event") == "old_proxy"]
