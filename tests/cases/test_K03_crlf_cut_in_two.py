@@ -49,3 +49,20 @@ async def test_events_without_content_are_counted_alike_when_the_head_commits(ho
     assert answer.body == BARE + b"\r\n\r" + LAST
     assert g.exchange["events"] == 2
     assert g.exchange["end_reason"] == "complete"
+
+
+@pytest.mark.parametrize("size", [0, 1], ids=["at the CR", "byte by byte"])
+async def test_half_a_line_end_does_not_end_the_event_it_is_in(size: int) -> None:
+    # The line feed that follows in the next read would be an empty line if it counted again.
+    spread = b'data: {"choices":[\r\ndata: {"index":0,"delta":{"content":"a"}}]}\r\n\r\n'
+    body = spread + LAST[1:]
+    at = body.index(b"\n")
+    pieces = [body[n : n + 1] for n in range(len(body))] if size else [body[:at], body[at:]]
+    async with (
+        ScriptedProvider(scripts.events(*pieces, delay=0.05)) as a,
+        gateway(config_for(a)) as g,
+    ):
+        answer = await g.chat("hi", stream=True)
+    assert answer.body == body
+    assert answer.whole
+    assert g.exchange["events"] == 2

@@ -79,12 +79,13 @@ async def test_a_fresh_connection_that_closes_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("then", ["fin", "rst"])
-async def test_one_byte_of_an_answer_makes_it_a_failure_too(then: str) -> None:
+@pytest.mark.parametrize("begin", [b"H", b"HTTP/1.1 103 Early Hints\r\n\r\n"])
+async def test_one_byte_of_an_answer_makes_it_a_failure_too(begin: bytes, then: str) -> None:
     async def half(peer: Peer) -> None:
         await peer.read_request()
         await peer.json(200, completion())
         await peer.read_request()
-        await peer.send(b"H")
+        await peer.send(begin)
         await asyncio.sleep(0.1)
         await getattr(peer, then)()
 

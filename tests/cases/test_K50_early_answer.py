@@ -84,3 +84,22 @@ async def test_an_early_error_of_the_provider_fails_over_although_nobody_reads()
         assert len(b.requests[0].body) > 20 * MIB
     assert answer.field("X-Gateway-Provider") == "b"
     assert g.exchange["attempts"][0]["status"] == 503
+
+
+@pytest.mark.parametrize("then", ["fin", "cut", "rst"])
+@pytest.mark.parametrize("size", [1, 20 * MIB], ids=["small", "large"])
+async def test_an_answer_that_comes_before_the_request_is_read_all_the_same(
+    then: str, size: int
+) -> None:
+    async def refuses_at_once(peer: Peer) -> None:
+        head = b"HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        await peer.send(head % len(TOO_LARGE) + TOO_LARGE)
+        await getattr(peer, then)()
+
+    async with (
+        ScriptedProvider(connection=refuses_at_once) as a,
+        gateway(config_for(a, server=LARGE)) as g,
+    ):
+        answer = await g.chat("x" * size)
+    assert answer.status == 413
+    assert answer.error["message"] == "this is too large"
