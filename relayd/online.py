@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from . import __version__
 from .adapters import COMMON, Adapter, adapter_for
 from .config import Config, Provider, Secret
-from .dial import tls_context
+from .dial import EYEBALLS_DELAY, tls_context
 from .fetch import Fetched, NoAnswer, fetch, reason
 from .outbound import host_field
 from .surfaces import Surface
@@ -84,6 +84,7 @@ async def _connect(provider: Provider) -> tuple[asyncio.StreamReader, asyncio.St
                 provider.port,
                 ssl=tls_context(provider.ca_file) if secure else None,
                 server_hostname=provider.tls_server_name if secure else None,
+                happy_eyeballs_delay=EYEBALLS_DELAY,
             )
     except TimeoutError:
         words = f"no connection within {provider.connect:g} s: check base_url and the network"

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 import trustme
 
+from relayd.config import build
+from relayd.online import check_online
+from tests.cases.conftest import models
 from tests.support import builders, scripts
 from tests.support.gateway import CHAT, config_for, gateway
 from tests.support.provider import ScriptedProvider
@@ -128,3 +131,23 @@ async def test_a_provider_that_speaks_no_tls_is_not_asked_in_clear(ca: trustme.C
         assert not a.requests
     assert answer.status == 502
     assert "sk-the-key" not in json.dumps(g.log)
+
+
+@pytest.mark.parametrize(
+    ("trusted", "code", "words"), [(True, 0, "TLS good"), (False, 1, "issuer")]
+)
+def test_the_check_of_the_providers_connects_in_the_same_way(
+    trusted: bool,
+    code: int,
+    words: str,
+    ca: trustme.CA,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = {"ca_file": file_of(ca, tmp_path)} if trusted else {}
+    with models(server(ca, "api.test")) as (host, port):
+        base_url = f"https://{host}:{port}/v1"
+        table = {"name": "a", "base_url": base_url, "tls_server_name": "api.test", **settings}
+        config = build({"provider": [table]}, "test.toml", {}, lambda p: Path(p).read_bytes())
+        assert check_online(config) == code
+    assert words in capsys.readouterr().out

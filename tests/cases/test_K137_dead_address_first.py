@@ -5,11 +5,15 @@ https://github.com/aio-libs/aiohttp/pull/7954
 
 from __future__ import annotations
 
+import socket
+import time
 from contextlib import ExitStack
 
 import pytest
 
-from tests.cases.conftest import Names
+from relayd.config import build
+from relayd.online import check_online
+from tests.cases.conftest import Names, models
 from tests.support import scripts
 from tests.support.gateway import config_for, gateway
 from tests.support.loop import takes
@@ -49,3 +53,16 @@ async def test_while_the_first_address_answers_the_second_is_not_asked(names: Na
         async with gateway(config_for({"name": "a", "base_url": URL})) as g:
             assert (await g.chat("hi")).status == 200
         assert [a.connections, second.connections] == [1, 0]
+
+
+def test_the_check_of_the_providers_does_not_wait_for_a_dead_one_either(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with scripts.blackhole() as hole, models() as alive:
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in (hole, alive)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        table = {"name": "a", "base_url": URL, "connect": 10.0}
+        began = time.monotonic()
+        assert check_online(build({"provider": [table]}, "test.toml", {}, lambda _: b"")) == 0
+    assert time.monotonic() - began < 5
+    assert "reachable" in capsys.readouterr().out
