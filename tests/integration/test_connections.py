@@ -7,15 +7,17 @@ answer or a client can end.
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 
+from relayd.net import Conn
 from tests.support.builders import DONE, chat, completion, delta, encode, finish, stream
 from tests.support.client import post
 from tests.support.gateway import CHAT, Gateway, config_for, gateway
 from tests.support.loop import takes
-from tests.support.provider import Peer, Request, Script, ScriptedProvider
+from tests.support.provider import LINGER_NONE, Peer, Request, Script, ScriptedProvider
 from tests.support.scripts import (
     breaks_off,
     events,
@@ -399,3 +401,24 @@ async def test_stopping_closes_them() -> None:
             assert a.open == 1
         await asyncio.sleep(0.1)
         assert a.open == 0
+
+
+# --- an answer that overtakes the failure of a write
+
+
+async def test_what_is_unread_when_a_write_fails_is_not_lost() -> None:
+    # The answer and the reset arrive between two turns of the loop: the write sees the reset
+    # before the loop sees the answer, and asyncio would drop it unread.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        peer, _ = listener.accept()
+        conn = Conn(writer, None, 0.0)
+        peer.sendall(WHOLE)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NONE)
+        peer.close()
+        conn.transport.write(b"POST / HTTP/1.1\r\n")
+        conn.transport.write(b"\r\n")
+        await asyncio.sleep(0.1)
+    assert conn.lost
+    assert bytes(conn.buffer) == WHOLE
+    conn.abort()
