@@ -182,6 +182,8 @@ def test_any_bytes_in_any_cuts_are_a_request_more_or_an_http_error(
 
 
 @given(REQUESTS)
+@example(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n")
+@example(b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n")
 def test_a_request_that_is_read_is_framed_in_one_way(data: bytes) -> None:
     found, _ = request_of([data])
     if isinstance(found, Request):
@@ -197,11 +199,32 @@ def test_a_request_that_is_read_is_framed_in_one_way(data: bytes) -> None:
         assert not any(set(b"\r\n\0") & set(name + value) for name, value in found.fields)
 
 
-@given(st.lists(REQUESTS, min_size=1, max_size=12))
-def test_what_was_read_before_changes_nothing(heads: list[bytes]) -> None:
+OFTEN = [
+    "Host: a",
+    "Host: b",
+    "Content-Length: 5",
+    "content-length:5 ",
+    "Content-Length: 6",
+    "Transfer-Encoding: chunked",
+    "Authorization: k",
+    "X: 1",
+    "X: 2",
+]
+REPEATED = st.builds(
+    lambda rows: "\r\n".join(["GET / HTTP/1.1", *rows, "", ""]).encode(),
+    st.lists(st.sampled_from(OFTEN), max_size=5),
+)
+USUAL = [f"GET / HTTP/1.1\r\nHost: a\r\n{row}\r\n\r\n".encode() for row in OFTEN[2:]]
+
+
+@given(
+    st.lists(st.sampled_from(USUAL), max_size=6),
+    st.lists(st.one_of(REPEATED, REPEATED, REQUESTS), min_size=1, max_size=6),
+)
+def test_what_was_read_before_changes_nothing(before: list[bytes], heads: list[bytes]) -> None:
     shared = KnownLines()
     connections = [KnownLines(shared), KnownLines(shared)]
-    for data in heads:
+    for data in [*before, *heads]:
         for known in connections:
             fresh, remembered = bytearray(data), bytearray(data)
             expected = got = None

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from relayd.pool import Origin, Pool
 
 ORIGINS = [Origin("https", name, 443, name, "") for name in "ab"]
-SIZE = 3
+SIZE = 2
 IDLE_AGE = 60.0
 MAX_AGE = 100.0
 
@@ -50,7 +50,7 @@ class Connections(RuleBasedStateMachine):
 
     @rule(origin=st.sampled_from(ORIGINS))
     def dial(self, origin: Origin) -> None:
-        self.lent.append((origin, Line(self.now)))
+        self.lent += [(origin, Line(self.now)) for _ in range(SIZE + 1)]
 
     @rule(seconds=st.sampled_from([0.5, 30.0, 60.0]))
     def wait(self, seconds: float) -> None:
