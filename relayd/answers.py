@@ -127,20 +127,12 @@ def is_error_answer(body: bytes) -> bool:
 def usage_of(body: bytes, surface: Surface) -> tuple[Usage | None, str | None]:
     """Usage and finish reason of a whole JSON answer, each None where it is not given.
 
-    Of an answer above MAX_PARSED only the tail is searched: that is where embeddings, the one kind
-    of answer that grows so large, have their usage.
+    Found by searching, not by parsing: of the usage the last one counts, of the reasons the first.
     """
-    if len(body) > MAX_PARSED:
-        return _usage(_tail_usage(body[-TAIL:])), None
-    document = _document(body)
-    if document is None:
-        return None, None
-    reason = next(iter(_reasons(document)), None)
-    if surface is Surface.RESPONSES:
-        reason = _reason(document.get("status"))
-    if surface is Surface.MESSAGES:
-        reason = _reason(document.get("stop_reason"))
-    return _usage(document.get("usage")), reason
+    ended_by = _ENDS[surface]
+    found = ended_by(body) if ended_by else None
+    reason = found[1].decode("utf-8", "replace")[:MAX_REASON] if found else None
+    return _usage(_tail_usage(body)), reason
 
 
 def merged(older: Usage | None, newer: Usage | None) -> Usage | None:
@@ -224,6 +216,14 @@ _ERROR_HEAD = re.compile(
 _KIND_HEAD = re.compile(rb'\s*\{[^{}]*?"type"\s*:\s*"([^"\\]+)"')
 _ENDED_BY = re.compile(rb'"finish_reason"\s*:\s*"([^"\\]+)"')
 _COUNTS = re.compile(rb'"usage"\s*:\s*\{')
+_ENDS = {
+    Surface.CHAT: _ENDED_BY.search,
+    Surface.COMPLETIONS: _ENDED_BY.search,
+    Surface.EMBEDDINGS: None,
+    Surface.RESPONSES: re.compile(rb'"status"\s*:\s*"([^"\\]+)"').search,
+    Surface.MESSAGES: re.compile(rb'"stop_reason"\s*:\s*"([^"\\]+)"').search,
+}
+assert set(_ENDS) == set(Surface)
 _CHOICES_END = re.compile(
     rb'"(?:error"|usage"\s*:\s*\{|finish_reason"\s*:\s*(?:"[^"]|[^n"\s]))'
 ).search
@@ -356,7 +356,7 @@ def _tail_usage(tail: bytes) -> object:
     found = _COUNTS.match(tail, start) if start >= 0 else None
     if found is None:
         return None
-    text = tail[found.end() - 1 :].decode("utf-8", "replace")
+    text = tail[found.end() - 1 : found.end() + TAIL].decode("utf-8", "replace")
     try:
         return json.JSONDecoder(strict=False).raw_decode(text)[0]
     except (ValueError, RecursionError):

@@ -59,7 +59,12 @@ def _picked(fields: Fields, names: dict[bytes, bytes]) -> list[bytes]:
 def connection_names(fields: Fields) -> set[bytes]:
     """What `Connection` names: these fields are of the connection, not of the message."""
     values = [value for name, value in fields if name == b"connection"]
-    return {part.strip(b" \t").lower() for value in values for part in value.split(b",")}
+    return {name for value in values for name in tokens(value)}
+
+
+def tokens(value: bytes) -> list[bytes]:
+    """The members of a comma list, in lower case, without the empty ones."""
+    return [item for item in (part.strip(b" \t").lower() for part in value.split(b",")) if item]
 
 
 def is_traceparent(value: bytes) -> bool:

@@ -1,10 +1,10 @@
 """HTTP/1.1 on both sides of relayd, without a socket.
 
-The client's side: h11 parses each request head; this module adds what h11 lets pass and two
-readers could cut differently. Refused with 400 and close, since the connection's state is unknown:
-a line feed without its carriage return or the reverse, a folded line (RFC 9112, 5.2), a control
-byte, Content-Length beside Transfer-Encoding (6.1), Transfer-Encoding in HTTP/1.0, an unknown form
-of target (3.2). Refused by name: other versions (505), expectations (417), codings (501).
+The client's side: h11 parses request heads; this module refuses what h11 lets pass and two readers
+could cut differently. With 400 and close, since the connection's state is unknown: a line feed
+without carriage return or the reverse, a folded line (RFC 9112, 5.2), a control byte, a length
+beside a coding (6.1), a coding in HTTP/1.0, an unknown form of target (3.2). By name: other
+versions (505), expectations (417), codings (501).
 
 The provider's side: a strict parser of our own (h11 costs four times as much a message).
 
@@ -21,18 +21,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import compress
+from typing import cast
 
 import h11
 
 from . import errors
 from .framing import Body, Chunked, Length, UntilClose
-from .knownlines import FRAMING, Fields, KnownLines, Start, stands_alone
+from .headers import tokens
+from .knownlines import FRAMING, Field, Fields, KnownLines, Start
 
 MAX_RESPONSE_HEAD = 65536
-"""Bytes of one response head; nginx stops at 8 KiB, Go at 1 MiB, providers send about 2 KiB."""
-
 MAX_RESPONSE_FIELDS = 256
-"""Fields of one response head."""
+"""Bytes and fields of one head; nginx stops at 8 KiB, Go at 1 MiB, providers send about 2 KiB."""
 
 _VISIBLE = bytes(b for b in range(256) if b >= 0x20 and b != 0x7F) + b"\t\r\n"
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -42,9 +42,6 @@ _MAX_DIGITS = 18  # of a length: fits 64 bits
 _FOLD = re.compile(rb"\r\n[ \t]+")
 _LINE_END = "a line of the response head does not end with CR LF"
 _CODED_TWICE = "Transfer-Encoding is not accepted beside Content-Length or HTTP/1.0"
-
-
-# ------------------------------------------------------------------ the client's request
 
 
 @dataclass(slots=True)
@@ -90,18 +87,22 @@ def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None)
     del buffer[: end + 4]
     if known is None:
         _refuse_odd_bytes(head)
-        return _judge(*_parse(head, limit))
-    return _judge(*_remembered(head, limit, known))
-
-
-def _remembered(head: bytes, limit: int, known: KnownLines) -> Parsed:
-    """What h11 makes of a head, with its earlier word for the lines that it has seen."""
+        start, fields = _parse(head, limit)
+        return _judge(start, fields, dict(reversed(fields)))
     first, *lines = head[:-4].split(b"\r\n")
-    start, found = known.start(first), known.fields(lines)
-    complete = [pair for pair in found if pair is not None]
-    if start is not None and len(complete) == len(found) and stands_alone(complete):
-        return start, complete
+    found = known.fields(lines)
+    if (seen := known.start(first)) and None not in found:
+        named = dict(cast(Fields, found))
+        if len(named) == len(found) and b"host" in named:  # nothing new, nothing twice
+            return _judge(seen, cast(Fields, found), named)
+    start, fields = _remembered(head, limit, known, found)
+    return _judge(start, fields, dict(reversed(fields)))
+
+
+def _remembered(head: bytes, limit: int, known: KnownLines, found: list[Field | None]) -> Parsed:
+    """What h11 makes of a head, with its earlier word for the lines that it has seen."""
     _refuse_odd_bytes(head)  # a known line has none, and no line of its own ends in CR or LF
+    first, *lines = head[:-4].split(b"\r\n")
     asked = [pair is None or pair[0] in FRAMING for pair in found]
     new = list(compress(lines, asked))
     start, fields = _parse(b"\r\n".join((first, *new, b"\r\n")), limit)
@@ -147,10 +148,11 @@ def _parse(head: bytes, limit: int) -> Parsed:
     except h11.RemoteProtocolError as exc:
         raise _refusal(exc, head) from exc
     assert isinstance(event, h11.Request), "a head that ends is a request or an error"
-    version = event.http_version
-    if version not in (b"1.1", b"1.0"):
+    path = _path(event.method, event.target)
+    if event.http_version not in (b"1.1", b"1.0"):
         raise errors.UnsupportedVersion()
-    return (event.method, event.target, version), list(event.headers)
+    start = event.method.decode("ascii"), path, event.http_version
+    return start, list(event.headers)
 
 
 def _refusal(exc: h11.RemoteProtocolError, head: bytes) -> errors.RelayError:
@@ -167,25 +169,24 @@ def _refusal(exc: h11.RemoteProtocolError, head: bytes) -> errors.RelayError:
     return errors.UnknownCoding() if start.endswith(b"/1.1") else errors.UnsupportedVersion()
 
 
-def _judge(start: Start, fields: Fields) -> Request:
-    method, target, version = start
-    first = dict(reversed(fields))
+def _judge(start: Start, fields: Fields, first: dict[bytes, bytes]) -> Request:
+    """The request, if its fields agree; `first` has the first value of each name."""
+    method, path, version = start
     length = first.get(b"content-length")
     coded = b"transfer-encoding" in first
     keep_alive = version == b"1.1"
     if b"connection" in first:
-        values = [value for name, value in fields if name == b"connection"]
+        values = _all(fields, b"connection")
         keep_alive = keep_alive and not any(b"close" in tokens(value) for value in values)
     expects = b"expect" in first and version == b"1.1"
     if coded and (length is not None or version == b"1.0"):
         raise errors.BadFraming(_CODED_TWICE)
     if first.get(b"host", b"").translate(None, _HOST):
         raise errors.BadFraming("the Host field names no host")
-    path = _path(method, target)
     if expects and first[b"expect"].lower() != b"100-continue":
         raise errors.UnknownExpectation()
     return Request(
-        method=method.decode("ascii"),
+        method=method,
         path=path,
         version=version,
         fields=fields,
@@ -212,14 +213,6 @@ def _path(method: bytes, target: bytes) -> str:
     return text
 
 
-def tokens(value: bytes) -> list[bytes]:
-    """The members of a comma list, in lower case, without the empty ones."""
-    return [item for item in (part.strip(b" \t").lower() for part in value.split(b",")) if item]
-
-
-# ------------------------------------------------------------------ the provider's response
-
-
 class BadResponse(Exception):
     """What a provider sent is no HTTP that may be passed on; the text names the rule."""
 
@@ -231,16 +224,14 @@ class ResponseHead:
     status: int
     version: bytes
     fields: Fields
+    first: dict[bytes, bytes]
     length: int | None
     chunked: bool
     reusable: bool
 
     def field(self, name: bytes) -> bytes | None:
         """The first value of a field, `name` in lower case."""
-        for key, value in self.fields:
-            if key == name:
-                return value
-        return None
+        return self.first.get(name)
 
 
 def take_response(buffer: bytearray) -> ResponseHead | None:
@@ -302,26 +293,38 @@ def _fields(lines: list[bytes]) -> Fields:
 
 
 def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
+    first = dict(reversed(fields))
     lengths: list[bytes] = []
     codings: list[bytes] = []
-    options: list[bytes] = []
-    for name, value in fields:
-        if name == b"content-length":
-            lengths += [part.strip(b" \t") for part in value.split(b",")]
-        elif name == b"transfer-encoding":
-            codings += tokens(value) or [b""]
-        elif name == b"connection":
-            options += tokens(value)
-    reusable = version == b"1.1" and b"close" not in options
+    if b"content-length" in first:
+        lengths = [
+            part.strip(b" \t")
+            for value in _all(fields, b"content-length")
+            for part in value.split(b",")
+        ]
+    if b"transfer-encoding" in first:
+        codings = [
+            item for value in _all(fields, b"transfer-encoding") for item in tokens(value) or [b""]
+        ]
+    reusable = version == b"1.1"
+    if reusable and b"connection" in first:
+        reusable = not any(b"close" in tokens(value) for value in _all(fields, b"connection"))
     length = None if codings else _length(lengths)
+    chunked = False
     if status < 200 or status in (204, 304):
         # No body, whatever the fields say (6.3); one that they announce may follow all the same.
-        return ResponseHead(status, version, fields, 0, False, reusable and not (codings or length))
-    if codings:
+        reusable, length = reusable and not (codings or length), 0
+    elif codings:
         if codings != [b"chunked"] or version == b"1.0":
             raise BadResponse("transfer coding other than chunked")
-        return ResponseHead(status, version, fields, None, True, reusable and not lengths)
-    return ResponseHead(status, version, fields, length, False, reusable and length is not None)
+        reusable, chunked = reusable and not lengths, True
+    else:
+        reusable = reusable and length is not None
+    return ResponseHead(status, version, fields, first, length, chunked, reusable)
+
+
+def _all(fields: Fields, name: bytes) -> list[bytes]:
+    return [value for key, value in fields if key == name]
 
 
 def _length(values: list[bytes]) -> int | None:
@@ -333,9 +336,6 @@ def _length(values: list[bytes]) -> int | None:
     if any(value != first for value in values):
         raise BadResponse("differing content-length values")
     return int(first)
-
-
-# ------------------------------------------------------------------ their bodies
 
 
 def response_body(head: ResponseHead) -> Body:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 Field = tuple[bytes, bytes]
 Fields = list[Field]
-Start = tuple[bytes, bytes, bytes]
-"""Method, target and version of a request line."""
+Start = tuple[str, str, bytes]
+"""Method, path and version of a request line."""
 
 MAX_KNOWN = 512
 """Lines remembered; then all are forgotten, and those in use come back with the next request."""
@@ -42,8 +42,11 @@ class KnownLines:
 
     def fields(self, lines: list[bytes]) -> list[Field | None]:
         """What each line says, None where it is new."""
-        shared, own = self._shared, self._own
-        return [shared.get(line) or own.get(line) for line in lines]
+        found = list(map(self._shared.get, lines))
+        if self._own and None in found:
+            place = found.index(None)  # most often the only one, and the credential
+            found[place] = self._own.get(lines[place])
+        return found
 
     def learn(self, start: bytes, meant: Start, lines: list[bytes], fields: Fields) -> None:
         """Remember what h11 made of a request line and of field lines in the same order."""
@@ -57,9 +60,3 @@ class KnownLines:
                 self._own = {line: field}
             elif len(line) <= MAX_KNOWN_LINE and field[0] != b"transfer-encoding":
                 self._shared[line] = field
-
-
-def stands_alone(fields: Fields) -> bool:
-    """Whether no two fields have to agree: one host, one length at the most."""
-    names = [name for name, _ in fields]
-    return names.count(b"host") == 1 and names.count(b"content-length") < 2

@@ -392,9 +392,9 @@ def test_usage_at_the_end_of_a_large_answer_is_found() -> None:
     assert usage_of(body, Surface.EMBEDDINGS) == (Usage(8, None, None), None)
 
 
-def test_usage_at_the_start_of_a_large_answer_is_not_looked_for() -> None:
+def test_usage_at_the_start_of_a_large_answer_is_found() -> None:
     body = b'{"usage":{"prompt_tokens":8},"data":"%b"}' % (b"a" * MAX_PARSED)
-    assert usage_of(body, Surface.EMBEDDINGS) == (None, None)
+    assert usage_of(body, Surface.EMBEDDINGS) == (Usage(8, None, None), None)
 
 
 @pytest.mark.parametrize("sign", [b"\x0b", b"\x0c", b"\x1c", b"\t"])
