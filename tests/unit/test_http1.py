@@ -16,7 +16,6 @@ from relayd.http1 import (
     response_body,
     take_request,
     take_response,
-    tokens,
 )
 from relayd.knownlines import KnownLines
 
@@ -580,8 +579,3 @@ def test_a_response_body_is_what_its_head_announces() -> None:
     assert isinstance(response_body(take(answer("Transfer-Encoding: chunked"))), Chunked)
     assert isinstance(response_body(take(answer("Content-Length: 2"))), Length)
     assert isinstance(response_body(take(answer())), UntilClose)
-
-
-def test_a_list_has_its_members_in_lower_case_without_the_empty_ones() -> None:
-    assert tokens(b" A,\tb ,,c d, ") == [b"a", b"b", b"c d"]
-    assert tokens(b"") == []
