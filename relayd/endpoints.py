@@ -16,6 +16,7 @@ from .admission import ask_for, identify
 from .config import Client, Config
 from .engine import Engine
 from .exchange import Exchange
+from .headers import is_coded
 from .http1 import Request
 from .replies import JSON, TEXT, refuse, reply
 from .surfaces import PATHS, Surface
@@ -117,6 +118,7 @@ class Endpoints:
         record.bytes_in = len(body)
         user = visit.user(config.server.user_header)
         ask = ask_for(config, surface, body, request.fields, client, user, record, visit.began)
+        del body  # it is the ask's alone, and goes with the commit
         record.user = user or ask.user
         visit.watch()
         await Exchange(engine, setup, ask, visit.sink, visit.clock, record).run()
@@ -190,8 +192,7 @@ def judge_body(request: Request, limit: int) -> None:
     """Refuse a body on what the head says of it."""
     if request.length is not None and request.length > limit:
         raise errors.RequestTooLarge()
-    coding = request.field(b"content-encoding")
-    if coding is not None and coding.lower() != b"identity":
+    if is_coded(request.first, request.fields):
         raise errors.UnsupportedEncoding()
 
 

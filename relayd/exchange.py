@@ -256,6 +256,8 @@ class Exchange:
         config = self._setup.config
         limits = Limits(answer.idle, config.server.write_timeout, config.failover.max_stream_bytes)
         pump = Pump(answer, self._sink, self._clock, limits)
+        # A stream may be long: what only another attempt would need goes now.
+        answer.held = self._ask.body = b""
         try:
             end = await pump.run()
         finally:

@@ -67,6 +67,14 @@ def tokens(value: bytes) -> list[bytes]:
     return [item for item in (part.strip(b" \t").lower() for part in value.split(b",")) if item]
 
 
+def is_coded(first: dict[bytes, bytes], fields: Fields) -> bool:
+    """Whether a body has a content coding; `first` has the first value of each field's name."""
+    if b"content-encoding" not in first:
+        return False
+    values = [value for name, value in fields if name == b"content-encoding"]
+    return any(coding != b"identity" for value in values for coding in tokens(value))
+
+
 def is_traceparent(value: bytes) -> bool:
     """Valid by W3C Trace Context: no zero ids, not version ff, version 00 with nothing behind."""
     match = _TRACEPARENT.fullmatch(value)

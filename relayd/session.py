@@ -127,7 +127,8 @@ class Session:
             while refusal is None and await self._one():
                 pass
         except Interrupt:
-            pass  # relayd stops, and this connection was idle
+            if self.busy and not self.sink.opened:
+                self._answer(errors.Draining())  # in the middle of a request
         finally:
             self.clock.alarm.stop()
             if not self.conn.lost:
@@ -151,6 +152,11 @@ class Session:
         except Left:
             return False
         return await self._after()
+
+    def last(self) -> None:
+        """An answer whose head has not gone out yet says that the connection ends with it."""
+        if not self.sink.opened:
+            self.sink.keep_alive = False
 
     def dismiss(self) -> None:
         """Close the connection if it is kept alive and nothing is asked on it: relayd stops.

@@ -19,6 +19,7 @@ from .config import Candidate
 from .dial import race
 from .failover import AttemptFailed
 from .framing import BadChunk, Body
+from .headers import is_coded
 from .http1 import BadResponse, ResponseHead, response_body, take_response
 from .net import Conn
 from .outcomes import Outcome, classify
@@ -190,6 +191,8 @@ class _Call:
     async def _head(self) -> ResponseHead:
         interim = 0
         while True:
+            while not self.conn.buffer:
+                await self._more()
             try:
                 head = take_response(self.conn.buffer)
             except BadResponse as exc:
@@ -266,8 +269,7 @@ class _Call:
     # A 2xx.
 
     def _refuse_coded(self, head: ResponseHead) -> None:
-        coding = head.field(b"content-encoding")
-        if coding is not None and coding.strip().lower() not in (b"", b"identity"):
+        if is_coded(head.first, head.fields):
             raise AttemptFailed(
                 Outcome.NO_ANSWER, status=head.status, detail="content coding was not asked for"
             )
