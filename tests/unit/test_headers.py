@@ -8,9 +8,11 @@ from relayd.headers import (
     CROSSING,
     connection_names,
     crossing,
+    is_coded,
     is_request_id,
     is_traceparent,
     returning,
+    tokens,
 )
 from relayd.surfaces import Surface
 
@@ -107,6 +109,28 @@ def test_what_connection_names_does_not_come_back() -> None:
 def test_connection_may_come_in_several_lines() -> None:
     fields = [(b"connection", b" A,\tb "), (b"x", b"c"), (b"connection", b"D")]
     assert connection_names(fields) == {b"a", b"b", b"d"}
+
+
+def test_a_list_has_its_members_in_lower_case_without_the_empty_ones() -> None:
+    assert tokens(b" A,\tb ,,c d, ") == [b"a", b"b", b"c d"]
+    assert tokens(b"") == []
+
+
+@pytest.mark.parametrize(
+    ("values", "coded"),
+    [
+        ([], False),
+        ([b""], False),
+        ([b"Identity"], False),
+        ([b"identity, identity", b"identity"], False),
+        ([b"gzip"], True),
+        ([b"identity, br"], True),
+        ([b"identity", b"br"], True),
+    ],
+)
+def test_a_body_is_coded_by_anything_but_identity(values: list[bytes], coded: bool) -> None:
+    fields = [(b"a", b"gzip"), *((b"content-encoding", value) for value in values)]
+    assert is_coded(dict(reversed(fields)), fields) is coded
 
 
 @pytest.mark.parametrize(
