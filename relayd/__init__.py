@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from .embed import load_file as load_file
     from .errors import RelayError as RelayError
     from .exchange import Exchange as Exchange
+    from .job import Answer as Answer
+    from .job import Job as Job
     from .outcomes import Outcome as Outcome
     from .outcomes import classify as classify
-    from .upstream import Answer as Answer
-    from .upstream import Job as Job
     from .upstream import attempt as attempt
 
 __version__ = "0.1.0"

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from .record import Usage
 from .surfaces import Surface
+from .usage import last_usage, read_usage
 
 CONTENT = 1
 """There was content, or a finish that makes an empty answer an answer."""
@@ -36,9 +37,6 @@ MAX_REASON = 64
 
 MAX_PARSED = 256 * 1024
 """Bytes of a whole answer that are parsed: some 3 ms. Of a larger one the tail is searched."""
-
-TAIL = 4096
-"""Bytes at the end of a large event or answer in which the finish and the usage are looked for."""
 
 Document = dict[str, object]
 
@@ -132,18 +130,7 @@ def usage_of(body: bytes, surface: Surface) -> tuple[Usage | None, str | None]:
     ended_by = _ENDS[surface]
     found = ended_by(body) if ended_by else None
     reason = found[1].decode("utf-8", "replace")[:MAX_REASON] if found else None
-    return _usage(_tail_usage(body)), reason
-
-
-def merged(older: Usage | None, newer: Usage | None) -> Usage | None:
-    """The newer counts, with the older ones where the newer are silent."""
-    if older is None or newer is None:
-        return newer or older
-    return Usage(
-        older.input if newer.input is None else newer.input,
-        older.output if newer.output is None else newer.output,
-        older.cached if newer.cached is None else newer.cached,
-    )
+    return read_usage(last_usage(body)), reason
 
 
 # ---- one event, by surface
@@ -166,7 +153,7 @@ def _weigh_completion(document: Document, event: str) -> Said:
 def _weigh_response(document: Document, event: str) -> Said:
     kind = _kind(document, event)
     if kind in _RESPONSE_ENDS:
-        usage = _usage(_member(document, "response", "usage"))
+        usage = read_usage(_member(document, "response", "usage"))
         return Said(_RESPONSE_ENDS[kind], kind.removeprefix("response."), usage)
     content = kind.startswith("response.") and kind.endswith(".delta")
     return _CONTENTFUL if content else _NOTHING
@@ -179,11 +166,11 @@ def _weigh_message(document: Document, event: str) -> Said:
     if kind == "content_block_delta":
         return _CONTENTFUL
     if kind == "message_start":
-        return Said(usage=_usage(_member(document, "message", "usage")))
+        return Said(usage=read_usage(_member(document, "message", "usage")))
     if kind != "message_delta":
         return _NOTHING
     reason = _reason(_member(document, "delta", "stop_reason"))
-    return Said(CONTENT if reason else 0, reason, _usage(document.get("usage")))
+    return Said(CONTENT if reason else 0, reason, read_usage(document.get("usage")))
 
 
 def _finished(document: Document, flags: int) -> Said:
@@ -196,7 +183,7 @@ def _finished(document: Document, flags: int) -> Said:
     usage = document.get("usage")
     if usage is None:
         usage = _member(document, "x_groq", "usage")
-    return Said(flags, reason, _usage(usage))
+    return Said(flags, reason, read_usage(usage))
 
 
 _RESPONSE_ENDS = {
@@ -215,7 +202,6 @@ _ERROR_HEAD = re.compile(
 )
 _KIND_HEAD = re.compile(rb'\s*\{[^{}]*?"type"\s*:\s*"([^"\\]+)"')
 _ENDED_BY = re.compile(rb'"finish_reason"\s*:\s*"([^"\\]+)"')
-_COUNTS = re.compile(rb'"usage"\s*:\s*\{')
 _ENDS = {
     Surface.CHAT: _ENDED_BY.search,
     Surface.COMPLETIONS: _ENDED_BY.search,
@@ -317,47 +303,14 @@ def _reason(value: object) -> str | None:
     return str(value)[:MAX_REASON] if value else None
 
 
-def _usage(value: object) -> Usage | None:
-    """Usage in any of the dialects, or None where not one count can be read."""
-    if not isinstance(value, dict):
-        return None
-    details = value.get("prompt_tokens_details", value.get("input_tokens_details"))
-    if not isinstance(details, dict):
-        details = {}
-    usage = Usage(
-        _count(value.get("prompt_tokens", value.get("input_tokens"))),
-        _count(value.get("completion_tokens", value.get("output_tokens"))),
-        _count(details.get("cached_tokens", value.get("cache_read_input_tokens"))),
-    )
-    said = usage.input is not None or usage.output is not None or usage.cached is not None
-    return usage if said else None
-
-
-def _count(value: object) -> int | None:
-    return value if type(value) is int and value >= 0 else None
-
-
 def _sketch(head: bytes, tail: bytes) -> Document:
     """The few members of a large event that matter, in all the places where they are looked for."""
     kind = _KIND_HEAD.match(head)
     reason = _ENDED_BY.search(tail)
-    usage = _tail_usage(tail)
+    usage = last_usage(tail)
     return {
         "type": kind[1].decode("utf-8", "replace") if kind else None,
         "choices": [{"finish_reason": reason[1].decode("utf-8", "replace") if reason else None}],
         "usage": usage,
         "response": {"usage": usage},
     }
-
-
-def _tail_usage(tail: bytes) -> object:
-    """The value of the last `"usage"` in the tail, or None."""
-    start = tail.rfind(b'"usage"')
-    found = _COUNTS.match(tail, start) if start >= 0 else None
-    if found is None:
-        return None
-    text = tail[found.end() - 1 : found.end() + TAIL].decode("utf-8", "replace")
-    try:
-        return json.JSONDecoder(strict=False).raw_decode(text)[0]
-    except (ValueError, RecursionError):
-        return None

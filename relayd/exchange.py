@@ -1,9 +1,9 @@
 """One exchange: admit, attempt, commit, relay, settle.
 
 `Exchange.run` is the whole way of a request, top to bottom. It never raises except
-`CancelledError`; whatever happens, afterwards the lease is settled, the permit has its verdict, the
-connection is closed or back in the pool, and one record is in the journal. Decisions are
-`failover`'s and `outcomes`'; this module carries them out. Does not know HTTP framing or who asks.
+`CancelledError`; afterwards the lease is settled, the permit has its verdict, the connection is
+closed or back in the pool, and one record is in the journal. Decisions are `failover`'s and
+`outcomes`'; this module carries them out. Does not know HTTP framing or who asks.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 from . import errors
 from .adapters import cost
 from .answers import usage_of
-from .breaker import Verdict
 from .breakers import Permit
 from .config import Candidate, Price
 from .engine import Engine, Setup
 from .failover import CREDIT_REST, AttemptFailed, FailoverPlan, Ready, Standing, Step
 from .headers import returning
+from .job import Answer
 from .outbound import Ask
-from .outcomes import RULES, Blame, End, Outcome
+from .outcomes import BLAMED, BY_CLIENT, LAST_WORDS, LEFT_STATUS, RULES, End, Outcome
 from .pump import Limits, Pump
 from .quota import LEASE_GRACE
 from .reach import release
@@ -27,16 +27,8 @@ from .replies import gateway_lines, refuse
 from .sink import Sink
 from .surfaces import Surface
 from .turns import NO_LEASE, Lease
-from .upstream import Answer, attempt
+from .upstream import attempt
 from .wake import Clock, Interrupt, Why
-
-VERDICTS = {
-    Blame.SUCCESS: Verdict.SUCCESS,
-    Blame.FAILURE: Verdict.FAILURE,
-    Blame.ANSWERED: Verdict.ANSWERED,
-    Blame.NEUTRAL: Verdict.NEUTRAL,
-}
-assert set(VERDICTS) == set(Blame)
 
 INTERRUPTED = {
     Why.CLIENT_LEFT: (Outcome.CLIENT_LEFT, End.CLIENT_LEFT),
@@ -46,26 +38,8 @@ INTERRUPTED = {
 }
 assert set(INTERRUPTED) == set(Why)
 
-LAST_WORDS = {
-    End.UPSTREAM_TRUNCATED: "the provider's stream broke off",
-    End.UPSTREAM_STALLED: "the provider's stream stopped",
-    End.DEADLINE_EXCEEDED: "the deadline of this request passed",
-    End.RESPONSE_TOO_LARGE: "the provider's stream is larger than this gateway passes on",
-    End.SHUTTING_DOWN: "this gateway is stopping",
-    End.INTERNAL_ERROR: "this gateway failed",
-}
-"""What the one error event says, by how a stream ended; its code is the end's value."""
-
-BLAMED = frozenset({End.UPSTREAM_TRUNCATED, End.UPSTREAM_STALLED, End.UPSTREAM_ERROR_EVENT})
-"""Ends after the commit that count for the provider's breaker."""
-
 NOBODYS_FAULT = frozenset({outcome for outcome, _ in INTERRUPTED.values()})
 """Attempts that ended from outside: not worth a warning."""
-
-BY_CLIENT = frozenset({End.CLIENT_LEFT, End.CLIENT_STALLED})
-
-LEFT_STATUS = 499
-"""What the log says when the client left before an answer (nginx's number)."""
 
 EVENT_STREAM = b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
 
@@ -144,7 +118,7 @@ class Exchange:
         plan = self._plan
         while (step := plan.next(self._ready)) is not None:
             if step.delay:
-                await self._wait(step.delay)
+                await self._clock.pause(step.delay)
             if not await self._let_in(step):
                 continue
             self._clock.wake.check()  # whoever has left by now must not pay for another attempt
@@ -157,12 +131,6 @@ class Exchange:
 
     def _ready(self, candidate: Candidate) -> Ready:
         return self._engine.ready(candidate, self._clock.now())
-
-    async def _wait(self, delay: float) -> None:
-        """Back off; an interrupt ends it."""
-        self._clock.arm("backoff", self._clock.now() + delay)
-        while self._clock.expired is None:
-            await self._clock.wake.wait()
 
     async def _let_in(self, step: Step) -> bool:
         """Take the breaker's permit and a place in flight."""
@@ -209,11 +177,8 @@ class Exchange:
             self._judge(outcome)
             if outcome is not Outcome.OK:
                 self._leave_slot()
-                self._tell(noted, detail, outcome)
-
-    def _tell(self, noted: Attempt, detail: str, outcome: Outcome) -> None:
-        if outcome not in NOBODYS_FAULT:
-            self._engine.journal.attempt_failed(self._record, noted, detail)
+                if outcome not in NOBODYS_FAULT:
+                    self._engine.journal.attempt_failed(self._record, noted, detail)
 
     def _rest(self, step: Step, failure: AttemptFailed) -> None:
         seconds = failure.rest
@@ -225,7 +190,7 @@ class Exchange:
 
     def _judge(self, outcome: Outcome) -> None:
         if self._permit is not None:
-            self._permit.settle(VERDICTS[RULES[outcome].blame], self._clock.now())
+            self._permit.settle(RULES[outcome].verdict, self._clock.now())
 
     def _leave_slot(self) -> None:
         if self._slot is not None:
@@ -244,7 +209,9 @@ class Exchange:
         record.ttfb, record.first_content = now - self._ask.began, answer.content_at
         if answer.whole:
             self._sink.open(head.status, self._block(answer), len(answer.held), answer.held)
-            self._note_whole(answer)
+            if answer.watcher is None:
+                told = usage_of(answer.held, self._surface)
+                record.usage, record.finish_reason = told
             self._finish(End.COMPLETE)
         else:
             length = head.length if answer.watcher is None else None
@@ -267,9 +234,8 @@ class Exchange:
 
     def _finish(self, end: End) -> None:
         """End the client's side as honestly as the framing allows, and let the provider go."""
-        answer, sink = self._answer, self._sink
+        answer, sink, self._ended = self._answer, self._sink, True
         assert answer is not None
-        self._ended = True
         if end in (End.COMPLETE, End.UPSTREAM_ERROR_EVENT):
             sink.end()
         elif end in BY_CLIENT:
@@ -293,11 +259,8 @@ class Exchange:
         """The fields of an answer, as lines."""
         kind = answer.head.field(b"content-type")
         block = b"" if kind is None else b"Content-Type: %b\r\n" % kind
-        block += self._gateway_lines() + returning(answer.head.fields)
+        block += gateway_lines(self._record, self._plan.attempts) + returning(answer.head.fields)
         return block + EVENT_STREAM if answer.watcher is not None else block
-
-    def _gateway_lines(self) -> bytes:
-        return gateway_lines(self._record, self._plan.attempts)
 
     # When there is no answer, or no more of it.
 
@@ -368,13 +331,6 @@ class Exchange:
         if self._lease.free:
             return "free"
         return "charged" if charged else "refunded"
-
-    # The record.
-
-    def _note_whole(self, answer: Answer) -> None:
-        if answer.watcher is None:
-            told = usage_of(answer.held, self._surface)
-            self._record.usage, self._record.finish_reason = told
 
     def _note_end(self, end: End) -> None:
         record, answer = self._record, self._answer

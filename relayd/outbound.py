@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from . import __version__
 from .config import Candidate, Commit, Config, Expose, Provider, Route, Secret, Stream
+from .job import Job
 from .jsonbody import Facts, splice, with_member
 from .pool import Origin
 from .surfaces import STREAMING, Surface
-from .upstream import Job
 
 _ACCEPT = {
     True: b"Accept: text/event-stream, application/json\r\n",

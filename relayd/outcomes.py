@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from .breaker import Verdict
+
 
 class Outcome(Enum):
     """How one attempt ended; the value is the log's word."""
@@ -48,33 +50,21 @@ class Outcome(Enum):
     INTERNAL = "internal"
 
 
-class Blame(Enum):
-    """What an outcome tells a breaker."""
-
-    # Members are single: identity will do. Enum's own hash is a Python call.
-    __hash__ = object.__hash__
-
-    SUCCESS = "success"
-    FAILURE = "failure"
-    ANSWERED = "answered"  # it blames the request or the key, but the provider answers
-    NEUTRAL = "neutral"
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
     """`moves_on`: another provider may be asked. `again`: so may the same one (`retries`)."""
 
     moves_on: bool
-    blame: Blame
+    verdict: Verdict
     again: bool = False
 
 
-_FAILED = Rule(True, Blame.FAILURE)
-_FAILED_AT_ONCE = Rule(True, Blame.FAILURE, again=True)
-_ENDED = Rule(False, Blame.NEUTRAL)
+_FAILED = Rule(True, Verdict.FAILURE)
+_FAILED_AT_ONCE = Rule(True, Verdict.FAILURE, again=True)
+_ENDED = Rule(False, Verdict.NEUTRAL)
 
 RULES = {
-    Outcome.OK: Rule(False, Blame.SUCCESS),
+    Outcome.OK: Rule(False, Verdict.SUCCESS),
     Outcome.DNS: _FAILED_AT_ONCE,
     Outcome.CONNECT: _FAILED_AT_ONCE,
     Outcome.TLS: _FAILED_AT_ONCE,
@@ -87,17 +77,17 @@ RULES = {
     Outcome.BAD_RESPONSE: _FAILED,
     Outcome.SERVER_ERROR: _FAILED_AT_ONCE,
     Outcome.REQUEST_TIMEOUT: _FAILED,
-    Outcome.RATE_LIMITED: Rule(True, Blame.NEUTRAL, again=True),
-    Outcome.OUT_OF_CREDIT: Rule(True, Blame.NEUTRAL),
+    Outcome.RATE_LIMITED: Rule(True, Verdict.NEUTRAL, again=True),
+    Outcome.OUT_OF_CREDIT: Rule(True, Verdict.NEUTRAL),
     Outcome.REDIRECT: _FAILED,
     Outcome.NO_ANSWER: _FAILED,
     Outcome.ERROR_ANSWER: _FAILED,
-    Outcome.CREDENTIAL: Rule(False, Blame.ANSWERED),  # `failover.credentials` lets it move on
-    Outcome.UNSUITABLE: Rule(True, Blame.ANSWERED),
-    Outcome.REFUSED: Rule(False, Blame.ANSWERED),
-    Outcome.TOO_LARGE: Rule(False, Blame.NEUTRAL),
-    Outcome.TRUNCATED: Rule(False, Blame.FAILURE),
-    Outcome.STALLED: Rule(False, Blame.FAILURE),
+    Outcome.CREDENTIAL: Rule(False, Verdict.ANSWERED),  # `failover.credentials` lets it move on
+    Outcome.UNSUITABLE: Rule(True, Verdict.ANSWERED),
+    Outcome.REFUSED: Rule(False, Verdict.ANSWERED),
+    Outcome.TOO_LARGE: Rule(False, Verdict.NEUTRAL),
+    Outcome.TRUNCATED: Rule(False, Verdict.FAILURE),
+    Outcome.STALLED: Rule(False, Verdict.FAILURE),
     Outcome.DEADLINE: _ENDED,
     Outcome.CLIENT_LEFT: _ENDED,
     Outcome.CLIENT_STALLED: _ENDED,
@@ -124,6 +114,24 @@ class End(Enum):
     CLIENT_STALLED = "client_stalled"
     INTERNAL_ERROR = "internal_error"
 
+
+LAST_WORDS = {
+    End.UPSTREAM_TRUNCATED: "the provider's stream broke off",
+    End.UPSTREAM_STALLED: "the provider's stream stopped",
+    End.DEADLINE_EXCEEDED: "the deadline of this request passed",
+    End.RESPONSE_TOO_LARGE: "the provider's stream is larger than this gateway passes on",
+    End.SHUTTING_DOWN: "this gateway is stopping",
+    End.INTERNAL_ERROR: "this gateway failed",
+}
+"""What the one error event says, by how a stream ended; its code is the end's value."""
+
+BLAMED = frozenset({End.UPSTREAM_TRUNCATED, End.UPSTREAM_STALLED, End.UPSTREAM_ERROR_EVENT})
+"""Ends after the commit that count for the provider's breaker."""
+
+BY_CLIENT = frozenset({End.CLIENT_LEFT, End.CLIENT_STALLED})
+
+LEFT_STATUS = 499
+"""What log and metrics say when the client left before an answer (nginx's number)."""
 
 CREDIT_CODES = frozenset(
     {

@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .framing import BadChunk
+from .job import Answer
 from .outcomes import End
 from .sink import Sink
 from .sse import CONTENT, ERROR, FINAL
-from .upstream import LINGER, Answer
+from .upstream import LINGER
 from .wake import Clock
 
 

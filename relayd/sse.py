@@ -22,9 +22,10 @@ from __future__ import annotations
 import re
 from enum import Enum, auto
 
-from .answers import CONTENT, ERROR, FINAL, FINISH, READINGS, TAIL, Said, is_whole, merged
+from .answers import CONTENT, ERROR, FINAL, FINISH, READINGS, Said, is_whole
 from .record import Usage
 from .surfaces import Surface
+from .usage import TAIL, merged
 
 __all__ = ["CONTENT", "ERROR", "FINAL", "FINISH", "MAX_EVENT", "Watcher"]
 

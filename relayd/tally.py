@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from .breaker import State
 from .families import Distribution, Family, Histogram, Labels
-from .outcomes import End, Outcome
+from .outcomes import BY_CLIENT, LEFT_STATUS, End, Outcome
 from .record import Record
 from .surfaces import Surface
 
@@ -39,8 +39,7 @@ GAPS = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 KINDS = 1024
 """Spellings of kinds that are remembered; a provider's odd statuses cannot make it more."""
 
-LEFT_STATUS = 499
-LEFT = frozenset({End.CLIENT_LEFT.value, End.CLIENT_STALLED.value})
+LEFT = frozenset(end.value for end in BY_CLIENT)
 
 STATUSES = {hundreds: f"{hundreds}xx" for hundreds in range(2, 6)}
 SURFACES = frozenset(surface.value for surface in Surface)

@@ -11,23 +11,19 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 from . import refusal
-from .config import Candidate
 from .dial import race
 from .failover import AttemptFailed
 from .framing import BadChunk, Body
 from .headers import is_coded
 from .http1 import BadResponse, ResponseHead, response_body, take_response
+from .job import Answer, Job
 from .net import Conn
 from .outcomes import Outcome, classify
 from .peek import Peek, Verdict, Why
-from .pool import Origin
 from .reach import Reach, release
 from .sse import CONTENT, Watcher
-from .surfaces import Surface
 from .wake import Clock
 
 MAX_INTERIM = 10
@@ -48,52 +44,6 @@ EXPIRED = {
     "answer": Outcome.ANSWER_TIMEOUT,
     "idle": Outcome.IDLE_TIMEOUT,
 }
-
-
-@dataclass(slots=True)
-class Job:
-    """One request to one provider, ready to send, and how its answer is judged.
-
-    `hold` is True when the whole answer must be in before the commit (no stream asked for, or
-    `commit = "answer"`); `blind` when the head alone commits (`commit = "head"`).
-    """
-
-    origin: Origin
-    candidate: Candidate
-    head: bytes
-    body: bytes
-    surface: Surface
-    streaming: bool
-    hold: bool
-    blind: bool
-    max_response_bytes: int
-    codes: Collection[str]
-    expose: bool
-    mask: Callable[[str], str]
-
-
-@dataclass(slots=True)
-class Answer:
-    """An answer at its commit.
-
-    `held` is the payload that came so far; `whole` says that it is all of it. Otherwise `body`
-    decodes what `conn` still brings, and `watcher` (fed with `held`) watches it; None if the
-    payload is no event stream. `commit` is the record's word; `content_at` the loop time of the
-    first content, if there was one; `first_due` its clock when the peek was full too early; `idle`
-    what bounds the gaps from here on, in seconds.
-    """
-
-    origin: Origin
-    head: ResponseHead
-    conn: Conn
-    body: Body
-    held: bytes
-    whole: bool
-    watcher: Watcher | None
-    commit: str
-    content_at: float | None
-    first_due: float | None
-    idle: float
 
 
 async def attempt(job: Job, reach: Reach, clock: Clock, wall: float) -> Answer:

@@ -155,6 +155,12 @@ class Clock:
         self.expired = None
         self.alarm.set(min(when, self.deadline))
 
+    async def pause(self, seconds: float) -> None:
+        """Wait that long; an interrupt ends it."""
+        self.arm("pause", self.now() + seconds)
+        while self.expired is None:
+            await self.wake.wait()
+
     def disarm(self) -> None:
         """Nothing is awaited."""
         self.expired = None

@@ -17,11 +17,11 @@ from relayd.answers import (
     Said,
     is_error_answer,
     is_whole,
-    merged,
     usage_of,
 )
 from relayd.record import Usage
 from relayd.surfaces import Surface
+from relayd.usage import merged
 
 CHAT, COMPLETIONS = Surface.CHAT, Surface.COMPLETIONS
 RESPONSES, MESSAGES = Surface.RESPONSES, Surface.MESSAGES

@@ -10,11 +10,11 @@ import pytest
 from relayd import __version__
 from relayd.admission import ask_for
 from relayd.config import Config
+from relayd.job import Job
 from relayd.outbound import Outbound
 from relayd.pool import Origin
 from relayd.record import Record
 from relayd.surfaces import Surface
-from relayd.upstream import Job
 from tests.support.configuration import config
 
 BASE = '[[provider]]\nname = "one"\n'

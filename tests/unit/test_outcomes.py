@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relayd.outcomes import CREDIT_CODES, RULES, Blame, End, Outcome, classify, listed
+from relayd.breaker import Verdict
+from relayd.outcomes import CREDIT_CODES, RULES, End, Outcome, classify, listed
 
 DEFAULT = frozenset({*range(300, 400), 402, 408, 429, *range(500, 600)})
 
@@ -75,28 +76,28 @@ OUTSIDE = {
 
 
 def test_only_an_answer_is_a_success() -> None:
-    assert [o for o in Outcome if RULES[o].blame is Blame.SUCCESS] == [Outcome.OK]
+    assert [o for o in Outcome if RULES[o].verdict is Verdict.SUCCESS] == [Outcome.OK]
 
 
 @pytest.mark.parametrize("outcome", sorted(OUTSIDE, key=lambda o: o.value))
 def test_what_ends_an_exchange_from_outside_blames_nobody(outcome: Outcome) -> None:
-    assert (RULES[outcome].moves_on, RULES[outcome].blame) == (False, Blame.NEUTRAL)
+    assert (RULES[outcome].moves_on, RULES[outcome].verdict) == (False, Verdict.NEUTRAL)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.RATE_LIMITED, Outcome.OUT_OF_CREDIT])
 def test_a_limit_moves_on_and_does_not_count_for_the_breaker(outcome: Outcome) -> None:
-    assert (RULES[outcome].moves_on, RULES[outcome].blame) == (True, Blame.NEUTRAL)
+    assert (RULES[outcome].moves_on, RULES[outcome].verdict) == (True, Verdict.NEUTRAL)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.CREDENTIAL, Outcome.UNSUITABLE])
 def test_who_refuses_the_request_or_the_key_answers(outcome: Outcome) -> None:
-    assert RULES[outcome].blame is Blame.ANSWERED
+    assert RULES[outcome].verdict is Verdict.ANSWERED
     assert RULES[outcome].moves_on is (outcome is Outcome.UNSUITABLE)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TRUNCATED, Outcome.STALLED])
 def test_after_the_commit_nobody_else_is_asked(outcome: Outcome) -> None:
-    assert (RULES[outcome].moves_on, RULES[outcome].blame) == (False, Blame.FAILURE)
+    assert (RULES[outcome].moves_on, RULES[outcome].verdict) == (False, Verdict.FAILURE)
 
 
 def test_only_what_is_transient_is_asked_again() -> None:
@@ -112,7 +113,7 @@ def test_every_other_outcome_moves_on_and_blames_the_provider() -> None:
         Outcome.OUT_OF_CREDIT,
         Outcome.UNSUITABLE,
     }
-    assert {RULES[outcome].blame for outcome in rest} == {Blame.FAILURE}
+    assert {RULES[outcome].verdict for outcome in rest} == {Verdict.FAILURE}
 
 
 @pytest.mark.parametrize("words", [Outcome, End])

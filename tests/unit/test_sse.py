@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from relayd.answers import TAIL
 from relayd.record import Usage
 from relayd.sse import CONTENT, ERROR, FINAL, FINISH, MAX_EVENT, Watcher
 from relayd.surfaces import Surface
+from relayd.usage import TAIL
 
 CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}\n\n'
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'

@@ -1,0 +1,62 @@
+"""What a provider counted: LLM tokens, in any of the dialects.
+
+Reads the value of a `usage` member, or finds it in bytes without parsing what is around it. Does
+not know events or surfaces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from .record import Usage
+
+TAIL = 4096
+"""Bytes at the end of a large event or answer in which the finish and the usage are looked for."""
+
+_LENIENT = json.JSONDecoder(strict=False)
+_COUNTS = re.compile(rb'"usage"\s*:\s*\{')
+
+
+def merged(older: Usage | None, newer: Usage | None) -> Usage | None:
+    """The newer counts, with the older ones where the newer are silent."""
+    if older is None or newer is None:
+        return newer or older
+    return Usage(
+        older.input if newer.input is None else newer.input,
+        older.output if newer.output is None else newer.output,
+        older.cached if newer.cached is None else newer.cached,
+    )
+
+
+def read_usage(value: object) -> Usage | None:
+    """Usage in any of the dialects, or None where not one count can be read."""
+    if not isinstance(value, dict):
+        return None
+    details = value.get("prompt_tokens_details", value.get("input_tokens_details"))
+    if not isinstance(details, dict):
+        details = {}
+    usage = Usage(
+        _count(value.get("prompt_tokens", value.get("input_tokens"))),
+        _count(value.get("completion_tokens", value.get("output_tokens"))),
+        _count(details.get("cached_tokens", value.get("cache_read_input_tokens"))),
+    )
+    said = usage.input is not None or usage.output is not None or usage.cached is not None
+    return usage if said else None
+
+
+def last_usage(tail: bytes) -> object:
+    """The value of the last `"usage"` in the tail, or None."""
+    start = tail.rfind(b'"usage"')
+    found = _COUNTS.match(tail, start) if start >= 0 else None
+    if found is None:
+        return None
+    text = tail[found.end() - 1 : found.end() + TAIL].decode("utf-8", "replace")
+    try:
+        return _LENIENT.raw_decode(text)[0]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None
