@@ -104,6 +104,8 @@ class Daemon:
             await self._app.start(self._public, self._private)
         except ListenError as exc:
             sys.stderr.write(f"relayd: {exc}\n")
+            if self._predecessor is not None:
+                self._app.bequeath()  # the files are still its own
             await self._app.stop(0.0)
             return EX_FAILED
         if self._predecessor is not None:

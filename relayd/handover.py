@@ -52,13 +52,14 @@ async def successor(listeners: Sequence[tuple[str, int]]) -> AsyncIterator[int]:
     ours.setblocking(False)
     hand, leash = socket.socketpair()
     with ours, hand:
+        with theirs, leash:
+            launcher = await _launch(listeners, theirs.fileno(), leash.fileno())
         try:
-            with theirs, leash:
-                launcher = await _launch(listeners, theirs.fileno(), leash.fileno())
             pid = await _ready(ours, launcher)
         except BaseException:
             with contextlib.suppress(OSError):  # nobody is there any more
                 hand.send(b"k")
+            await launcher.wait()
             raise
         hand.close()
         await launcher.wait()
@@ -69,11 +70,10 @@ async def _launch(
     listeners: Sequence[tuple[str, int]], channel: int, leash: int
 ) -> asyncio.subprocess.Process:
     descriptors = [fd for _, fd in listeners]
-    command = [sys.executable, *sys.orig_argv[1:]]
     try:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", LAUNCHER, str(leash), str(channel)),
-            *(",".join(map(str, descriptors)), *command),
+            *(",".join(map(str, descriptors)), *command()),
             pass_fds=(*descriptors, channel, leash),
             env=environment(os.environ, [name for name, _ in listeners], os.getpid()),
         )
@@ -91,6 +91,11 @@ async def _ready(channel: socket.socket, launcher: asyncio.subprocess.Process) -
     except TimeoutError:
         raise HandoverFailed(f"it did not serve within {READY_SECONDS:g} s") from None
     raise HandoverFailed(f"it ended with exit code {code}; its own line on stderr says why")
+
+
+def command() -> list[str]:
+    """What this process was started with, on what may be a newer version by now."""
+    return [sys.executable, *sys.orig_argv[1:]]
 
 
 def environment(environ: Mapping[str, str], names: Sequence[str], pid: int) -> dict[str, str]:

@@ -126,6 +126,8 @@ class Server:
         """
         self._bequeathed = True
         self._paths.clear()
+        for session in self._sessions.values():
+            session.last()
         for _, server in self._servers:
             server.close()
 
@@ -139,6 +141,7 @@ class Server:
             if shared or name == OWN:
                 server.close()
         for session in self._sessions.values():
+            session.last()
             session.dismiss()
         for path, inode in self._paths:
             with contextlib.suppress(OSError):

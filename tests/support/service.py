@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,9 +42,6 @@ class Message:
 
     pid: int
     text: str
-
-    def __contains__(self, assignment: str) -> bool:
-        return assignment in self.text.split("\n")
 
     def value(self, name: str) -> str | None:
         """The value of one assignment."""
@@ -78,11 +75,22 @@ class Manager:
         self, name: str, value: str | None = None, *, pid: int | None = None, after: int = 0
     ) -> Message:
         """The first message behind the first `after` ones that assigns this, once it is there."""
+
+        def wanted(message: Message) -> bool:
+            given = message.value(name)
+            return given is not None and value in (None, given) and pid in (None, message.pid)
+
+        return await self._wait(wanted, after)
+
+    async def heard_of(self, name: str, part: str) -> Message:
+        """The first message that assigns something that holds `part`, once it is there."""
+        return await self._wait(lambda message: part in (message.value(name) or ""), 0)
+
+    async def _wait(self, wanted: Callable[[Message], bool], after: int) -> Message:
         async with asyncio.timeout(READY_CAP):
             while True:
                 for message in self.messages[after:]:
-                    given = message.value(name)
-                    if given is not None and value in (None, given) and pid in (None, message.pid):
+                    if wanted(message):
                         return message
                 self._news.clear()
                 await self._news.wait()
@@ -151,14 +159,14 @@ class Reader:
 
 
 @asynccontextmanager
-async def readers(address: Address, count: int) -> AsyncIterator[list[Reader]]:
+async def readers(address: Address, count: int, name: str = "s") -> AsyncIterator[list[Reader]]:
     """So many streams, each on its own connection, their first content read."""
     found: list[Reader] = []
     try:
         for number in range(count):
             client = RawClient(address)
             await client.connect()
-            found.append(await _begin(client, f"s{number}"))
+            found.append(await _begin(client, f"{name}{number}"))
         yield found
     finally:
         for reader in found:
@@ -172,6 +180,18 @@ async def _begin(client: RawClient, name: str) -> Reader:
     return Reader(name, client, answer)
 
 
+async def arrived(provider: ScriptedProvider, count: int = 1) -> None:
+    """Wait until so many requests are with the provider."""
+    async with asyncio.timeout(READY_CAP):
+        while len(provider.requests) < count:  # noqa: ASYNC110  (it has no event for it)
+            await asyncio.sleep(PACE)
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file."""
+    return Path(path).exists()
+
+
 @dataclass(slots=True)
 class Asked:
     """What became of one request after the other."""
@@ -179,7 +199,6 @@ class Asked:
     count: int = 0
     closed: int = 0
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    pids: set[int] = field(default_factory=set)
 
 
 async def ask(address: Address, asked: Asked, path: str = CHAT) -> None:
@@ -278,14 +297,17 @@ async def generations(
     config: str,
     env: Mapping[str, str] | None = None,
     sockets: Sequence[tuple[str, socket.socket]] = (),
+    own: Sequence[str] = (),
 ) -> AsyncIterator[Generations]:
     """`relayd serve` with this TOML text, from its `start` line on; ended with all successors.
 
-    It finds `sockets` (name, socket) from descriptor 3 on, as systemd hands them over.
+    It finds `sockets` (name, socket) from descriptor 3 on, as systemd hands them over. `own` are
+    variables that hold its process id.
     """
     file = folder / "config.toml"
     file.write_text(config)
-    script = 'export LISTEN_PID=$$; exec "$0" -m relayd serve -c "$1"'
+    exports = "".join(f"export {name}=$$; " for name in ("LISTEN_PID", *own))
+    script = f'{exports} exec "$0" -m relayd serve -c "$1"'
     given = {
         "LISTEN_FDS": str(len(sockets)),
         "LISTEN_FDNAMES": ":".join(name for name, _ in sockets),
