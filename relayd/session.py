@@ -27,6 +27,8 @@ from .wake import Clock, Interrupt, Wake, Why
 BODY_BUFFER = 262144
 """Bytes of a body that wait for its reader before the client is paused."""
 
+HEAD_END = b"\r\n\r\n"
+
 LINGER = 2.0
 """Seconds in which a refused client may finish sending before the connection is closed."""
 
@@ -191,13 +193,16 @@ class Session:
         conn, rules = self.conn, self._rules()
         conn.limit = max(rules.max_head_bytes, BODY_BUFFER)
         begun = False
+        read = 0  # bytes that were looked at and are no head yet
         while True:
-            if conn.buffer:
+            # A head in many small pieces is looked at again when it may end, or has doubled.
+            if len(conn.buffer) > 2 * read or conn.buffer.find(HEAD_END, max(0, read - 3)) >= 0:
                 request = take_request(conn.buffer, rules.max_head_bytes, self._known)
                 if request is not None:
                     self.clock.disarm()
                     conn.resume()
                     return request
+                read = len(conn.buffer)
             if conn.ended:
                 return None
             if conn.buffer and not begun:
