@@ -170,12 +170,13 @@ class Session:
 
     async def _after(self) -> bool:
         self.conn.on_end = _nothing
+        stopping = self.wake.why is Why.DRAINING
         self.wake.reset()
         self.clock.deadline = float("inf")
         if self.sink.keep_alive and not self.conn.ended and not self.conn.overran:
             self.conn.hold = True
             self._kept = True
-            return True
+            return not stopping
         if self.sink.opened and not self.conn.ended and not self.conn.transport.is_closing():
             await self._linger()
         return False
