@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
-    "Answer": "upstream",
+    "Answer": "job",
     "Application": "asgi",
     "Config": "config",
     "Exchange": "exchange",
-    "Job": "upstream",
+    "Job": "job",
     "Outcome": "outcomes",
     "Relay": "embed",
     "RelayError": "errors",

@@ -11,9 +11,9 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from .accesslog import Log
-from .admin import Admin, Told
 from .config import Config, Format, Unix
 from .dial import small_tls_buffers
 from .endpoints import Endpoints
@@ -22,6 +22,9 @@ from .runtime import Runtime
 from .server import Server
 from .session import Rules
 
+if TYPE_CHECKING:
+    from .admin import Admin, Told
+
 CLOSE_GRACE = 1.0
 """Seconds for the last words of exchanges whose drain is over."""
 
@@ -29,19 +32,21 @@ LOOK_AGAIN = 0.02
 """Seconds between two looks at requests that are being read while relayd drains."""
 
 
+def _to_nobody(line: bytes) -> None:
+    """No log is wanted."""
+
+
 class App:
     """A relayd. `start` it once, `stop` it once; both in the same event loop.
 
-    `write` takes log lines as bytes; `log_sink` (instead) as text, one line a call. `admin`: there
-    is an admin listener, whatever the configuration says.
+    `write` takes log lines. `admin`: there is an admin listener, whatever the configuration says.
     """
 
     def __init__(
         self,
         config: Config,
         *,
-        write: Callable[[bytes], None] | None = None,
-        log_sink: Callable[[str], None] | None = None,
+        write: Callable[[bytes], None] = _to_nobody,
         priorities: bool = False,
         text: bool = False,
         admin: bool = False,
@@ -51,14 +56,14 @@ class App:
         self._text = text
         setup = Setup.of(config)
         self.log = Log(
-            write or _lines_to(log_sink),
+            write,
             level=config.log.level.value,
             format=self._format(config),
             priorities=priorities,
             mask=setup.mask,
             wall=time.time,
         )
-        told = Told(self.log) if admin or config.admin.listen else None
+        told = _told(self.log) if admin or config.admin.listen else None
         self.runtime = Runtime(setup, told or self.log)
         self.engine = self.runtime.engine
         self.endpoints = Endpoints(self.engine, lambda: self.server.draining)
@@ -69,11 +74,7 @@ class App:
             lambda: self.config.server.max_connections,
             self.engine.fault,
         )
-        self.admin = (
-            Admin(self.engine, self.runtime.link, self.endpoints, self.server, told)
-            if told
-            else None
-        )
+        self.admin = self._admin(told) if told else None
         self._patience: asyncio.Timeout | None = None
 
     @property
@@ -163,6 +164,11 @@ class App:
 
     # Inside.
 
+    def _admin(self, told: Told) -> Admin:
+        from .admin import Admin
+
+        return Admin(self.engine, self.runtime.link, self.endpoints, self.server, told)
+
     def _format(self, config: Config) -> str:
         if config.log.format is Format.AUTO:
             return "text" if self._text else "json"
@@ -181,5 +187,8 @@ def rules(config: Config) -> Rules:
     )
 
 
-def _lines_to(sink: Callable[[str], None] | None) -> Callable[[bytes], None]:
-    return (lambda line: sink(line.decode().rstrip("\n"))) if sink else (lambda _: None)
+def _told(log: Log) -> Told:
+    # Page, figures and memories cost 10 ms and 1 MiB: only where somebody may look at them.
+    from .admin import Told
+
+    return Told(log)

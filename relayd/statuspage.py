@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
 from .status import (
     FailedOverView,
@@ -25,6 +25,8 @@ from .status import (
     TriedView,
     UserView,
 )
+
+TEMPLATE = Path(__file__).with_name("statuspage.html")
 
 STEP = 4
 """Width of one point of a sparkline, in its own units."""
@@ -46,7 +48,7 @@ class Page:
     @classmethod
     def load(cls) -> Page:
         """Read it from the package."""
-        text = files(__package__).joinpath("statuspage.html").read_text(encoding="utf-8")
+        text = TEMPLATE.read_text(encoding="utf-8")
         policy = (
             f"default-src 'none'; script-src {_hashes(text, 'script')}; "
             f"style-src {_hashes(text, 'style')}; img-src data:; connect-src 'self'; "

@@ -33,7 +33,10 @@ QUERIES = [
 @asynccontextmanager
 async def logging_to(lines: list[str], config: dict[str, Any]) -> AsyncIterator[Address]:
     """relayd with this configuration, whose log lines are kept as they are."""
-    app = App(build(config, "test.toml", {}, lambda _: b""), log_sink=lines.append)
+    app = App(
+        build(config, "test.toml", {}, lambda _: b""),
+        write=lambda line: lines.append(line.decode()),
+    )
     await app.start()
     try:
         yield app.addresses[0]

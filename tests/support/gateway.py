@@ -92,7 +92,7 @@ async def gateway(
     table = tomllib.loads(config) if isinstance(config, str) else dict(config)
     log: list[dict[str, Any]] = []
     settings = build(table, "test.toml", environ or {}, read_file)
-    app = App(settings, log_sink=lambda line: log.append(json.loads(line)))
+    app = App(settings, write=lambda line: log.append(json.loads(line)))
     await app.start()
     try:
         yield Gateway(app, log)
