@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from math import ceil, inf
-from zoneinfo import ZoneInfo
 
 KEPT_DAYS = 3
 """Days of which counts are kept: two can be alive at midnight, one more for a clock set wrong."""
@@ -30,9 +29,13 @@ ONE_DAY = timedelta(days=1)
 
 
 def zone(name: str) -> tzinfo:
-    """The time zone of that name; ValueError when there is none."""
+    """The time zone of that name; ValueError when there is none. UTC needs no database."""
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo  # only those who leave UTC pay for this import
+
     try:
-        return UTC if name == "UTC" else ZoneInfo(name)
+        return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
         raise ValueError(f"expected an IANA time zone such as Europe/Berlin, got {name}") from error
 

@@ -9,11 +9,11 @@ is, nor why an exchange is charged.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from uuid import uuid4
 
 from .config import OnFailure
 from .errors import RateLimited, StoreUnavailable
@@ -78,7 +78,7 @@ class Turns:
         self._link = link
         self._here = link.local or MemoryStore()
         self._wall = wall
-        self._instance = uuid4().hex
+        self._instance = os.urandom(16).hex()  # of all that share a store, whatever the machine
         self._count = 0
         self._pending: deque[Settlement] = deque(maxlen=MAX_PENDING)
         self._tallies: dict[tuple[str, str], Tally] = {}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
+from ..quota import zone
 from ..surfaces import Surface
 from .problems import Wrong, suggest
 
@@ -240,15 +241,11 @@ def _status(item: object) -> tuple[int, ...] | range:
 
 
 def timezone(value: object) -> str:
-    """The name of a time zone of the system's database; UTC needs none."""
+    """The name of a time zone of the system's database, or UTC."""
     name = text(value)
-    if name == "UTC":
-        return name
-    from zoneinfo import ZoneInfo  # only those who leave UTC pay for this import
-
     try:
-        ZoneInfo(name)
-    except (LookupError, ValueError, OSError) as error:
+        zone(name)
+    except ValueError as error:
         raise Wrong(
             f'expected a time zone such as "Europe/Berlin", got {describe(name)}'
         ) from error
