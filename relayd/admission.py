@@ -95,12 +95,12 @@ def ask_for(
     """
     facts = facts_of(body, surface)
     route = route or routed(config, client, facts.model)
-    if not any(surface in candidate.provider.surfaces for candidate in route.candidates):
+    if not route.on(surface):
         raise errors.ModelNotFound(
-            f"no provider of this model serves {surface.value}", param="model"
+            f"no provider of this model serves {surface}", param="model"
         )
     streaming = wants_stream(surface, facts, config.routing.stream)
-    record.surface, record.route = surface.value, route.name
+    record.surface, record.route = surface, route.name
     record.model, record.stream = facts.model, streaming
     return Ask(
         surface=surface,

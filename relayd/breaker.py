@@ -20,14 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 REST_MAX = 300.0
-"""Seconds that a provider or key rests at most, whatever its `Retry-After` says."""
+"""Seconds that a provider or key rests at most: a `Retry-After` of a week is no promise."""
 
 
-class State(Enum):
+class State(StrEnum):
     """What a breaker lets pass; the value is its name in the log and in `/health`."""
 
     CLOSED = "closed"
@@ -35,7 +35,7 @@ class State(Enum):
     HALF_OPEN = "half-open"
 
 
-class Verdict(Enum):
+class Verdict(StrEnum):
     """What an attempt says about its provider.
 
     ANSWERED: an answer that blames the request or the key (400, 401): no success, but the provider

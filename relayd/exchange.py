@@ -74,10 +74,7 @@ class Exchange:
         self._sink = sink
         self._clock = clock
         self._record = record
-        candidates = tuple(
-            candidate for candidate in ask.route.candidates if ask.suits(candidate.provider)
-        )
-        self._plan = FailoverPlan(candidates, setup.config.failover, engine.jitter)
+        self._plan = FailoverPlan(ask.candidates(), setup.config.failover, engine.jitter)
         self._lease: Lease = NO_LEASE
         self._permit: Permit | None = None
         self._slot: str | None = None  # the provider whose place in flight is taken
@@ -153,7 +150,7 @@ class Exchange:
             provider.name,
             step.candidate.hinted(self._ask.hint) or self._record.model,
             provider.url(self._surface),
-            breaker=self._permit.state.value if self._permit else "closed",
+            breaker=self._permit.state if self._permit else "closed",
         )
         self._record.attempts.append(noted)
         began = self._clock.now()
@@ -173,7 +170,7 @@ class Exchange:
             raise
         finally:
             noted.duration = self._clock.now() - began
-            noted.outcome = outcome.value
+            noted.outcome = outcome
             self._judge(outcome)
             if outcome is not Outcome.OK:
                 self._leave_slot()
@@ -347,4 +344,4 @@ class Exchange:
 
     def _end(self, by: str, end: End) -> None:
         self._record.ended_by = by
-        self._record.end_reason = end.value
+        self._record.end_reason = end

@@ -21,14 +21,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import compress
-from typing import cast
+from typing import Any
 
 import h11
 
 from . import errors
 from .framing import Body, Chunked, Length, UntilClose
 from .headers import tokens
-from .knownlines import FRAMING, Field, Fields, KnownLines, Start
+from .knownlines import FRAMING, Fields, KnownLines, Start
 
 MAX_RESPONSE_HEAD = 65536
 MAX_RESPONSE_FIELDS = 256
@@ -92,14 +92,14 @@ def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None)
     first, *lines = head[:-4].split(b"\r\n")
     found = known.fields(lines)
     if (seen := known.start(first)) and None not in found:
-        named = dict(cast(Fields, found))
+        named: dict[bytes, bytes] = dict(found)
         if len(named) == len(found) and b"host" in named:  # nothing new, nothing twice
-            return _judge(seen, cast(Fields, found), named)
+            return _judge(seen, found, named)
     start, fields = _remembered(head, limit, known, found)
     return _judge(start, fields, dict(reversed(fields)))
 
 
-def _remembered(head: bytes, limit: int, known: KnownLines, found: list[Field | None]) -> Parsed:
+def _remembered(head: bytes, limit: int, known: KnownLines, found: list[Any]) -> Parsed:
     """What h11 makes of a head, with its earlier word for the lines that it has seen."""
     _refuse_odd_bytes(head)  # a known line has none, and no line of its own ends in CR or LF
     first, *lines = head[:-4].split(b"\r\n")
@@ -176,8 +176,7 @@ def _judge(start: Start, fields: Fields, first: dict[bytes, bytes]) -> Request:
     coded = b"transfer-encoding" in first
     keep_alive = version == b"1.1"
     if b"connection" in first:
-        values = _all(fields, b"connection")
-        keep_alive = keep_alive and not any(b"close" in tokens(value) for value in values)
+        keep_alive = keep_alive and not _closes(fields)
     expects = b"expect" in first and version == b"1.1"
     if coded and (length is not None or version == b"1.0"):
         raise errors.BadFraming(_CODED_TWICE)
@@ -297,18 +296,13 @@ def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
     lengths: list[bytes] = []
     codings: list[bytes] = []
     if b"content-length" in first:
-        lengths = [
-            part.strip(b" \t")
-            for value in _all(fields, b"content-length")
-            for part in value.split(b",")
-        ]
+        listed = b",".join(_all(fields, b"content-length"))
+        lengths = [part.strip(b" \t") for part in listed.split(b",")]
     if b"transfer-encoding" in first:
-        codings = [
-            item for value in _all(fields, b"transfer-encoding") for item in tokens(value) or [b""]
-        ]
+        codings = tokens(b",".join(_all(fields, b"transfer-encoding"))) or [b""]
     reusable = version == b"1.1"
     if reusable and b"connection" in first:
-        reusable = not any(b"close" in tokens(value) for value in _all(fields, b"connection"))
+        reusable = not _closes(fields)
     length = None if codings else _length(lengths)
     chunked = False
     if status < 200 or status in (204, 304):
@@ -325,6 +319,12 @@ def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
 
 def _all(fields: Fields, name: bytes) -> list[bytes]:
     return [value for key, value in fields if key == name]
+
+
+def _closes(fields: Fields) -> bool:
+    """Whether `Connection` says so, in any of its fields."""
+    options = b",".join(_all(fields, b"connection"))
+    return b"close" in options.lower() and b"close" in tokens(options)
 
 
 def _length(values: list[bytes]) -> int | None:

@@ -9,6 +9,8 @@ Does not parse.
 
 from __future__ import annotations
 
+from typing import Any
+
 Field = tuple[bytes, bytes]
 Fields = list[Field]
 Start = tuple[str, str, bytes]
@@ -40,9 +42,9 @@ class KnownLines:
         """What a request line says, if it is known."""
         return self._starts.get(line)
 
-    def fields(self, lines: list[bytes]) -> list[Field | None]:
-        """What each line says, None where it is new."""
-        found = list(map(self._shared.get, lines))
+    def fields(self, lines: list[bytes]) -> list[Any]:
+        """What each line says (a `Field`), None where it is new."""
+        found: list[Any] = list(map(self._shared.get, lines))
         if self._own and None in found:
             place = found.index(None)  # most often the only one, and the credential
             found[place] = self._own.get(lines[place])

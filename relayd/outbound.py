@@ -63,11 +63,11 @@ class Ask:
     hint: str | None = None
     forms: Mapping[str, Form] | None = None
 
-    def suits(self, provider: Provider) -> bool:
-        """Whether this provider can be asked at all."""
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Those of the route that can be asked at all, in their order."""
         if self.forms is None:
-            return self.surface in provider.surfaces
-        return provider.name in self.forms
+            return self.route.on(self.surface)
+        return tuple(c for c in self.route.candidates if c.provider.name in self.forms)
 
     def surface_at(self, provider: Provider) -> Surface:
         """On which surface this provider is asked."""

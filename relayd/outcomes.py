@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from .breaker import Verdict
 
 
-class Outcome(Enum):
+class Outcome(StrEnum):
     """How one attempt ended; the value is the log's word."""
-
-    # Members are single: identity will do. Enum's own hash is a Python call.
-    __hash__ = object.__hash__
 
     OK = "ok"
     DNS = "dns_failed"
@@ -97,7 +94,7 @@ RULES = {
 assert set(RULES) == set(Outcome), "every outcome needs a rule"
 
 
-class End(Enum):
+class End(StrEnum):
     """Why an exchange ended; the value is the log's `end_reason`."""
 
     COMPLETE = "complete"

@@ -5,14 +5,11 @@ Knows names and paths only: no HTTP, no JSON, no provider.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 
-class Surface(Enum):
+class Surface(StrEnum):
     """One relayed API; the value is its name in configuration (`surfaces = [...]`)."""
-
-    # Members are single: identity will do. Enum's own hash is a Python call.
-    __hash__ = object.__hash__
 
     CHAT = "chat"
     COMPLETIONS = "completions"

@@ -109,6 +109,18 @@ class Route:
     candidates: tuple[Candidate, ...]
     commit: Commit
     deadline: float
+    _on: dict[Surface, tuple[Candidate, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        on = {
+            surface: tuple(c for c in self.candidates if surface in c.provider.surfaces)
+            for surface in Surface
+        }
+        object.__setattr__(self, "_on", on)
+
+    def on(self, surface: Surface) -> tuple[Candidate, ...]:
+        """The candidates that take part in a surface."""
+        return self._on[surface]
 
 
 @dataclass(frozen=True, slots=True)
