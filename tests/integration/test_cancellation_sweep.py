@@ -1,15 +1,12 @@
 """Cancel a client's task at its 1st, 2nd, … nth await: afterwards everything is given back.
 
-The loop's task factory wraps each task that serves a connection, counts how often it waits and
-cancels it while it waits for the nth time, exactly as a `task.cancel()` from outside would. Each
-scenario is swept until it ends by itself before its nth wait; that is how one knows that every
-await was met.
+Each scenario is swept until it ends by itself before its nth wait (see `knife`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +18,7 @@ from tests.support import builders
 from tests.support.certificates import Authority
 from tests.support.client import RawClient, post
 from tests.support.gateway import Gateway, config_for, gateway
+from tests.support.knife import knife
 from tests.support.provider import Script, ScriptedProvider
 from tests.support.scripts import breaks_off, events, hangs_up, ok, raw, slow, status
 
@@ -31,67 +29,6 @@ MOST = 200
 
 FEWEST = 3
 """Waits that every scenario has: the head, the connect, the answer."""
-
-SERVES = "Session.run"
-"""The coroutine that serves one client connection."""
-
-
-class CutShort:
-    """A coroutine whose task is cancelled while it waits for the nth time."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any], nth: int, met: Callable[[], None]) -> None:
-        self._work = work
-        self._nth = nth
-        self._met = met
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        work = self._work.__await__()
-        step: Callable[[], Any] = lambda: next(work)  # noqa: E731
-        count = 0
-        while True:
-            try:
-                waits_for = step()
-            except StopIteration as end:
-                return end.value
-            count += 1
-            if count == self._nth:
-                self._met()
-                task = asyncio.current_task()
-                assert task is not None
-                asyncio.get_running_loop().call_soon(task.cancel)
-            try:
-                got = yield waits_for
-                step = lambda got=got: work.send(got)  # noqa: E731
-            except BaseException as thrown:  # noqa: BLE001  # the coroutine itself gets it
-                step = lambda thrown=thrown: work.throw(thrown)  # noqa: E731
-
-
-@dataclass(slots=True)
-class Knife:
-    """Where the first connection of a scenario is cut, and whether that point was reached."""
-
-    nth: int
-    armed: bool = False
-    reached: bool = False
-    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
-
-    def factory(
-        self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any
-    ) -> asyncio.Task[Any]:
-        """A task factory: the next connection's task, once armed, is cut."""
-        if not (self.armed and getattr(work, "__qualname__", "") == SERVES):
-            return asyncio.Task(work, loop=loop, **options)
-        self.armed = False
-
-        async def cut() -> None:
-            await CutShort(work, self.nth, self._met)
-
-        task = asyncio.Task(cut(), loop=loop, **options)
-        self.tasks.append(task)
-        return task
-
-    def _met(self) -> None:
-        self.reached = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,19 +169,14 @@ async def check_given_back(g: Gateway, a: ScriptedProvider, b: ScriptedProvider)
 
 async def swept(scenario: Scenario, nth: int, folder: Path) -> bool:
     """Run the scenario and cut it at its nth wait; whether it waited that often."""
-    loop = asyncio.get_running_loop()
-    knife = Knife(nth)
-    loop.set_task_factory(knife.factory)
-    try:
+    with knife(nth) as cut:
         async with AsyncExitStack() as stack:
             g, a, b = await started(scenario, stack, folder)
             g.app.engine.jitter = lambda: 0.5
-            knife.armed = True
-            await ask(g, scenario, lambda: knife.tasks[0])
+            cut.armed = True
+            await ask(g, scenario, lambda: cut.tasks[0])
             await check_given_back(g, a, b)
-    finally:
-        loop.set_task_factory(None)
-    return knife.reached
+    return cut.reached
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
