@@ -30,11 +30,10 @@ from .server import OWN, ListenError
 
 EX_OK = 0
 EX_FAILED = 1
-EX_CONFIG = 78
 
-GC_THRESHOLD = 10_000
-"""New objects before the collector looks (700 by default): an exchange leaves no cycles, so looking
-often finds nothing and costs 5 % of a request."""
+GC_THRESHOLDS = (10_000, 20, 50)
+"""New objects before the collector looks, and looks before it looks at older ones (700, 10, 10 by
+default): an exchange leaves no cycles, so looking often finds nothing and costs 5 % of a request."""
 
 ADMIN = "admin"
 """The FileDescriptorName= of a socket for the admin listener."""
@@ -44,6 +43,9 @@ OWN_ADMIN = "relayd-admin"
 
 STATUS_SECONDS = 1.0
 """Between two looks whether `systemctl status` should say something else."""
+
+PATIENCE = 5.0
+"""Seconds that systemd is asked for at a time while draining: several looks, should one be late."""
 
 GRACE = 2.0
 """Seconds for which an old generation, after its last exchange, waits for requests on connections
@@ -132,7 +134,7 @@ class Daemon:
         # What start-up made stays for good: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(GC_THRESHOLD, 20, 50)
+        gc.set_threshold(*GC_THRESHOLDS)
 
     # The end.
 
@@ -143,12 +145,20 @@ class Daemon:
         self._stop.set()
         if self._signals > 1:
             self._log.event("warning", "stop", "second signal: ending at once")
-            self._app.limit(0.0)
-        elif self._replaced:
-            self._app.limit(self._app.config.server.drain_timeout)
+        limit = self._limit()
+        if limit is not None:
+            self._app.limit(limit)
+
+    def _limit(self) -> float | None:
+        """Seconds for a drain, as far as signals say; None: the exchanges' own clocks bound it."""
+        if self._signals > 1:
+            return 0.0
+        if self._replaced and not self._signals:
+            return None
+        return self._app.config.server.drain_timeout
 
     async def _drain(self) -> None:
-        limit = None if self._replaced else self._app.config.server.drain_timeout
+        limit = self._limit()
         running = self._app.engine.running
         how_long = "until the last exchange ends" if limit is None else f"for up to {limit:g} s"
         self._log.event("info", "drain", f"draining {how_long}", running=running)
@@ -165,7 +175,7 @@ class Daemon:
     async def _extend(self) -> None:
         """Ask systemd for patience, a few seconds at a time, and say what it is for."""
         while True:
-            self._notifier.extend(5.0)
+            self._notifier.extend(PATIENCE)
             self._say_status()
             await asyncio.sleep(STATUS_SECONDS)
 
