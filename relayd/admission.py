@@ -15,12 +15,11 @@ from .config import Client, Config, Route
 from .headers import crossing
 from .jsonbody import BodyFault, Facts, read
 from .outbound import Ask, wants_stream
-from .record import Record
+from .record import ANONYMOUS, Record
 from .surfaces import Surface
 
 Fields = list[tuple[bytes, bytes]]
 
-ANONYMOUS = "anonymous"
 
 MAX_USER = 128
 """Characters of a user id that are kept as they are; a longer one is known by its hash."""

@@ -33,7 +33,7 @@ EX_FAILED = 1
 
 GC_THRESHOLDS = (10_000, 20, 50)
 """New objects before the collector looks, and looks before it looks at older ones (700, 10, 10 by
-default): an exchange leaves no cycles, so looking often finds nothing and costs 5 % of a request."""
+default): an exchange leaves no cycles, so looking often is in vain and costs 5 % of a request."""
 
 ADMIN = "admin"
 """The FileDescriptorName= of a socket for the admin listener."""
@@ -145,20 +145,12 @@ class Daemon:
         self._stop.set()
         if self._signals > 1:
             self._log.event("warning", "stop", "second signal: ending at once")
-        limit = self._limit()
-        if limit is not None:
-            self._app.limit(limit)
-
-    def _limit(self) -> float | None:
-        """Seconds for a drain, as far as signals say; None: the exchanges' own clocks bound it."""
-        if self._signals > 1:
-            return 0.0
-        if self._replaced and not self._signals:
-            return None
-        return self._app.config.server.drain_timeout
+            self._app.limit(0.0)
+        elif self._replaced:
+            self._app.limit(self._app.config.server.drain_timeout)
 
     async def _drain(self) -> None:
-        limit = self._limit()
+        limit = None if self._replaced else self._app.config.server.drain_timeout
         running = self._app.engine.running
         how_long = "until the last exchange ends" if limit is None else f"for up to {limit:g} s"
         self._log.event("info", "drain", f"draining {how_long}", running=running)

@@ -18,7 +18,7 @@ from typing import Protocol
 from .breaker import State
 from .breakers import Breakers
 from .config import Candidate, Config, Provider, Secret
-from .failover import Ready, Standing
+from .failover import SOON, Ready, Standing
 from .masking import Masker
 from .outbound import Outbound
 from .pool import Pool
@@ -89,7 +89,7 @@ class Engine:
         if look.rests:
             return Ready(Standing.RESTING, look.retry_in)
         if 0 < provider.max_in_flight <= self.in_flight[provider.name]:
-            return Ready(Standing.FULL, 1.0)
+            return Ready(Standing.FULL, SOON)
         return self._keys(provider, now) if provider.keys else _NO_KEYS
 
     @property

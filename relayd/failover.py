@@ -19,17 +19,18 @@ from dataclasses import dataclass
 from enum import Enum
 
 from . import errors
+from .breaker import REST_MAX
 from .config import Candidate, Failover, Secret
 from .outcomes import RULES, Outcome, listed
-
-REST_CAP = 300.0
-"""Seconds that a provider can make relayd rest at most: a Retry-After of a week is no promise."""
 
 DEFAULT_REST = 1.0
 """Seconds of rest after a 429 that named none."""
 
-CREDIT_REST = 300.0
+CREDIT_REST = REST_MAX
 """Seconds of rest when the account is empty (402, 429 `insufficient_quota`)."""
+
+SOON = 1.0
+"""Seconds after which a client may ask again where nothing says when it will be of use."""
 
 _KEY_FAULTS = frozenset({Outcome.CREDENTIAL, Outcome.OUT_OF_CREDIT, Outcome.RATE_LIMITED})
 _BY_STATUS = frozenset(
@@ -74,7 +75,7 @@ class AttemptFailed(Exception):
             return CREDIT_REST
         if self.outcome is not Outcome.RATE_LIMITED:
             return 0.0
-        return DEFAULT_REST if self.retry_after is None else min(self.retry_after, REST_CAP)
+        return DEFAULT_REST if self.retry_after is None else min(self.retry_after, REST_MAX)
 
 
 class Standing(Enum):
@@ -198,7 +199,7 @@ class FailoverPlan:
             return errors.UpstreamRateLimited(retry_after=_whole(min(waits)))
         if not self._failures:
             waits = [found.retry_in for found in self._skipped]
-            return errors.NoProviderAvailable(retry_after=_whole(min(waits, default=1.0)))
+            return errors.NoProviderAvailable(retry_after=_whole(min(waits, default=SOON)))
         last = self._failures[-1]
         if last.outcome is Outcome.CREDENTIAL:
             return errors.ProviderAuth()

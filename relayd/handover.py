@@ -18,7 +18,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 
-from .sdnotify import watchdog_period
+from .sdnotify import FIRST_FD, watchdog_period
 
 READY_SECONDS = 30.0
 """How long the next generation may take to serve: as long as systemd grants a start (the unit)."""
@@ -105,7 +105,7 @@ def environment(environ: Mapping[str, str], names: Sequence[str], pid: int) -> d
         given.pop("WATCHDOG_USEC", None)
     given["LISTEN_FDS"] = str(len(names))
     given["LISTEN_FDNAMES"] = ":".join(names)
-    given[CHANNEL] = str(3 + len(names))
+    given[CHANNEL] = str(FIRST_FD + len(names))
     return given
 
 

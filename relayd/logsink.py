@@ -23,6 +23,7 @@ BUFFER_LIMIT = 1024 * 1024
 FLUSH_BYTES = 16 * 1024
 """Bytes that do not wait for the timer."""
 FLUSH_SECONDS = 0.02
+"""How long a line waits for company: one write for many, and nobody who reads along notices."""
 CHUNK_BYTES = 64 * 1024
 """Bytes of one write to a file or socket; a pipe gets `PIPE_BUF`, see `_pipe`."""
 CLOSE_SECONDS = 1.0

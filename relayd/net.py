@@ -21,6 +21,12 @@ from .wake import Wake
 READ_SIZE = 65536
 """Bytes asked of the kernel in one read: asyncio's own 256 KiB is allocated anew for each read."""
 
+BUFFER = 4 * READ_SIZE
+"""Bytes kept for a reader that is behind before reading pauses, where nobody set another limit."""
+
+SALVAGED_READS = 4
+"""Reads of what a dropped connection still held: an early answer is smaller than one."""
+
 WRITE_HIGH = 65536
 """Bytes that may wait for a slow reader before its source is paused (asyncio's own default)."""
 
@@ -66,7 +72,7 @@ class Conn(asyncio.Protocol):
         self._keep = writer
         self.transport: Any = writer.transport  # Any: read and write side in one object
         self.buffer = bytearray()
-        self.limit = 4 * READ_SIZE
+        self.limit = BUFFER
         self.hold = True
         self.overran = False
         self.ended = False
@@ -215,7 +221,7 @@ class Conn(asyncio.Protocol):
             return
         fd = self.transport.get_extra_info("socket").fileno()
         with contextlib.suppress(OSError, ValueError):
-            for _ in range(4):
+            for _ in range(SALVAGED_READS):
                 data = os.read(fd, READ_SIZE)
                 if not data:
                     return

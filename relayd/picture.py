@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
+from .outcomes import BLAMED
 from .quota import Day, day_of
 from .record import Attempt, Record
 from .tally import first_content
@@ -34,9 +35,7 @@ USERS = 256
 TOP = 20
 """Users shown: few enough that none of them could have been displaced unseen."""
 
-OK = "ok"
-BROKE_OFF = frozenset({"upstream_truncated", "upstream_stalled", "upstream_error_event"})
-"""Ends after the commit that are the provider's failure."""
+BROKE_OFF = frozenset(end.value for end in BLAMED)
 
 
 @dataclass(slots=True)

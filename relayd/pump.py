@@ -19,7 +19,7 @@ from .outcomes import End
 from .sink import Sink
 from .sse import CONTENT, ERROR, FINAL
 from .upstream import LINGER
-from .wake import Clock
+from .wake import EARLY, Clock
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class Pump:
     def _look(self) -> None:
         if self.end is not None:
             return
-        now = self._now() + 1e-4  # a timer may fire up to the clock's resolution early
+        now = self._now() + EARLY
         if now >= self._clock.deadline:
             self._stop(End.DEADLINE_EXCEEDED)
             return

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+ANONYMOUS = "anonymous"
+"""The user without a name."""
+
 
 @dataclass(slots=True)
 class Usage:
@@ -47,7 +50,7 @@ class Record:
     path: str = ""
     surface: str | None = None
     client: str | None = None
-    user: str = "anonymous"
+    user: str = ANONYMOUS
     peer: str = ""
     route: str | None = None
     model: str | None = None

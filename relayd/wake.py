@@ -12,6 +12,9 @@ import asyncio
 from collections.abc import Callable
 from enum import Enum
 
+EARLY = 1e-4
+"""Seconds by which a timer may fire too soon, as the loop's clock has a resolution: it is due."""
+
 
 class Why(Enum):
     """What interrupts an exchange from outside; none of them is the provider's fault."""
@@ -120,8 +123,7 @@ class Alarm:
         due = self._due
         if due is None:
             return
-        # A timer may fire up to the clock's resolution early; "now" is then as good as due.
-        if self._loop.time() + 1e-4 < due:
+        if self._loop.time() + EARLY < due:
             self._start(due)
             return
         self._due = None
@@ -168,7 +170,7 @@ class Clock:
 
     def rang(self) -> None:
         """The alarm's action: the deadline, or what is named."""
-        if self.loop.time() + 1e-4 >= self.deadline:
+        if self.loop.time() + EARLY >= self.deadline:
             self.wake.interrupt(Why.DEADLINE)
             return
         self.expired = self.name

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from .. import providers as known_providers
+from ..record import ANONYMOUS
 from .addresses import Base, base_url
 from .credentials import Sources, pool, reason
 from .problems import Notes, suggest
@@ -20,9 +21,6 @@ from .upstream import Candidate, Client, Provider, Route
 
 CUSTOM = "custom"
 DEFAULT_ROUTE = "default"
-ANONYMOUS = "anonymous"
-"""The user without a name; a client of that name would share its turns."""
-
 NO_TRAIN = {"data_collection": "deny"}
 
 
@@ -92,6 +90,7 @@ def client(
 ) -> tuple[Client, str | None]:
     """One client, and its key where relayd has seen it (for the mask)."""
     if table.name == ANONYMOUS:
+        # It would share its turns with whoever has none.
         notes.add(f"{path}.name", f'"{ANONYMOUS}" is the user without a name; choose another')
     for name in table.routes or ():
         if name not in route_names:

@@ -9,7 +9,6 @@ import pytest
 
 from relayd import errors
 from relayd.admission import (
-    ANONYMOUS,
     MAX_USER,
     account,
     ask_for,
@@ -21,7 +20,7 @@ from relayd.admission import (
 )
 from relayd.config import Config
 from relayd.outbound import Ask
-from relayd.record import Record
+from relayd.record import ANONYMOUS, Record
 from relayd.surfaces import Surface
 from tests.support.builders import chat, embeddings, encode
 from tests.support.configuration import ONE, ROUTES, config

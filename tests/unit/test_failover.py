@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from relayd import errors
+from relayd.breaker import REST_MAX
 from relayd.config import Candidate, Failover, Secret
 from relayd.failover import (
     CREDIT_REST,
     DEFAULT_REST,
-    REST_CAP,
     AttemptFailed,
     FailoverPlan,
     Ready,
@@ -359,7 +359,7 @@ def test_an_unnamed_wait_is_a_second() -> None:
         (LIMITED, 20.0),
         (AttemptFailed(Outcome.RATE_LIMITED, status=429, retry_after=0.0), 0.0),
         (AttemptFailed(Outcome.RATE_LIMITED, status=429), DEFAULT_REST),
-        (AttemptFailed(Outcome.RATE_LIMITED, status=429, retry_after=9e9), REST_CAP),
+        (AttemptFailed(Outcome.RATE_LIMITED, status=429, retry_after=9e9), REST_MAX),
         (EMPTY, CREDIT_REST),
         (AttemptFailed(Outcome.SERVER_ERROR, status=503, retry_after=20.0), 0.0),
         (WRONG_KEY, 0.0),
