@@ -213,6 +213,7 @@ def health(engine: Engine, now: float, draining: bool) -> dict[str, object]:
         "status": "draining" if draining else "ok",
         "draining": draining,
         "providers": engine.breakers.snapshot(now),
+        "store": engine.turns.store,
         "exchanges": engine.running,
         "config": {
             "loaded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(engine.loaded.at)),

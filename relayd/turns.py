@@ -140,6 +140,11 @@ class Turns:
             self._tallies[tally.day, tally.user] = tally
             self._wake()
 
+    @property
+    def store(self) -> dict[str, bool | int]:
+        """For `/health`: whether the store is `available`, how often it was `lost`."""
+        return {"available": self._link.available, "lost": self._link.lost}
+
     async def flush(self) -> None:
         """Wait until the store has been told everything."""
         await self._told.wait()
