@@ -95,24 +95,22 @@ def ask_for(
     facts = facts_of(body, surface)
     route = route or routed(config, client, facts.model)
     if not route.on(surface):
-        raise errors.ModelNotFound(
-            f"no provider of this model serves {surface}", param="model"
-        )
+        raise errors.ModelNotFound(f"no provider of this model serves {surface}", param="model")
     streaming = wants_stream(surface, facts, config.routing.stream)
     record.surface, record.route = surface, route.name
     record.model, record.stream = facts.model, streaming
     return Ask(
-        surface=surface,
-        body=body,
-        facts=facts,
-        route=route,
-        user=account(client, user),
-        cap=daily_cap(config, client),
-        request_id=record.id,
-        crossing=crossing(fields, surface),
-        began=began,
-        wall=record.began,
-        streaming=streaming,
+        surface,
+        body,
+        facts,
+        route,
+        account(client, user),
+        daily_cap(config, client),
+        record.id,
+        crossing(fields, surface),
+        began,
+        record.began,
+        streaming,
     )
 
 

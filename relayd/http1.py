@@ -184,17 +184,8 @@ def _judge(start: Start, fields: Fields, first: dict[bytes, bytes]) -> Request:
         raise errors.BadFraming("the Host field names no host")
     if expects and first[b"expect"].lower() != b"100-continue":
         raise errors.UnknownExpectation()
-    return Request(
-        method=method,
-        path=path,
-        version=version,
-        fields=fields,
-        first=first,
-        length=None if length is None else int(length),
-        chunked=coded,
-        keep_alive=keep_alive,
-        expects=expects,
-    )
+    wanted = None if length is None else int(length)
+    return Request(method, path, version, fields, first, wanted, coded, keep_alive, expects)
 
 
 def _path(method: bytes, target: bytes) -> str:

@@ -94,12 +94,12 @@ def read(body: bytes, surface: Surface) -> Facts:
     if surface is Surface.CHAT or surface is Surface.MESSAGES:
         _need_messages(top)
     return Facts(
-        model=_model(top, text, outline.spans),
-        stream=_stream(top),
-        continuation=_continues(top, surface),
-        members=outline.spans,
-        insert_at=outline.insert_at,
-        empty=not outline.spans,
+        _model(top, text, outline.spans),
+        _stream(top),
+        _continues(top, surface),
+        outline.spans,
+        outline.insert_at,
+        not outline.spans,
     )
 
 

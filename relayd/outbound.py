@@ -89,13 +89,19 @@ def wants_stream(surface: Surface, facts: Facts, stream: Stream) -> bool:
     return surface in STREAMING and (facts.stream or stream is Stream.ALWAYS)
 
 
+# Looked up once: on Python 3.11 a member costs a call each time it is asked of its class.
+ANSWER, CONTENT, HEAD = Commit.ANSWER, Commit.CONTENT, Commit.HEAD
+
+
 class Outbound:
     """The requests that one configuration makes."""
 
-    __slots__ = ("_config", "_heads", "_mask", "_models", "_origins")
+    __slots__ = ("_codes", "_expose", "_heads", "_limit", "_mask", "_models", "_origins")
 
     def __init__(self, config: Config, mask: Callable[[str], str]) -> None:
-        self._config = config
+        self._limit = config.failover.max_response_bytes
+        self._codes = config.failover.codes
+        self._expose = config.errors.expose is Expose.REQUEST
         self._mask = mask
         self._heads: dict[tuple[str, Surface, str], bytes] = {}
         self._models: dict[str, bytes] = {}
@@ -107,20 +113,19 @@ class Outbound:
         ask = ask.put_to(provider)
         commit = ask.route.commit
         body = self._body(ask, candidate)
-        config = self._config
-        return Job(
-            origin=self._origins[provider.name],
-            candidate=candidate,
-            head=self._head(ask, provider, key, len(body)),
-            body=body,
-            surface=ask.surface,
-            streaming=ask.streaming,
-            hold=commit is Commit.ANSWER or (commit is Commit.CONTENT and not ask.streaming),
-            blind=commit is Commit.HEAD,
-            max_response_bytes=config.failover.max_response_bytes,
-            codes=config.failover.codes,
-            expose=config.errors.expose is Expose.REQUEST,
-            mask=self._mask,
+        return Job(  # by position: a class called by names makes a dict of them first
+            self._origins[provider.name],
+            candidate,
+            self._head(ask, provider, key, len(body)),
+            body,
+            ask.surface,
+            ask.streaming,
+            commit is ANSWER or (commit is CONTENT and not ask.streaming),
+            commit is HEAD,
+            self._limit,
+            self._codes,
+            self._expose,
+            self._mask,
         )
 
     def origins(self) -> set[Origin]:

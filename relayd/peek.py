@@ -60,6 +60,16 @@ class Why(Enum):
     CUT = "cut"  # had to be whole, but has no terminal marker
 
 
+# Looked up once: on Python 3.11 a member costs a call each time it is asked of its class.
+COMMIT, FAIL, LIMIT, MORE, WHOLE = (
+    Verdict.COMMIT,
+    Verdict.FAIL,
+    Verdict.LIMIT,
+    Verdict.MORE,
+    Verdict.WHOLE,
+)
+
+
 class Peek:
     """One attempt's body up to the commit.
 
@@ -97,7 +107,7 @@ class Peek:
         """Take the next bytes of the body."""
         self.held += data
         if self._is_json:
-            return Verdict.WHOLE
+            return WHOLE
         if self.watcher is None:
             verdict = self._recognise(data)
             if verdict is not None:
@@ -109,7 +119,7 @@ class Peek:
     def close(self) -> Verdict:
         """The body has ended as its framing said."""
         if self.reason is not None:
-            return Verdict.FAIL
+            return FAIL
         if self._is_json:
             fault = Why.ERROR_OBJECT if is_error_answer(bytes(self.held)) else None
             return self._end(fault)
@@ -132,7 +142,7 @@ class Peek:
             return None
         if first.startswith(_JSON):
             self._is_json = True
-            return Verdict.WHOLE
+            return WHOLE
         if any(name.startswith(first) for name in _FIELDS):
             return self._more(0)
         return self._end(Why.NOT_AN_ANSWER)
@@ -140,16 +150,16 @@ class Peek:
     def _watch(self, watcher: Watcher, data: bytes) -> Verdict:
         self._flag(watcher.feed(data))
         if self.content_seen and not self._whole:
-            return Verdict.COMMIT
+            return COMMIT
         if watcher.error or watcher.final:
             return self._end(self._fault(watcher))
         return self._more(watcher.events)
 
     def _more(self, events: int) -> Verdict:
         if self._whole:
-            return Verdict.MORE if self._streaming or self.watcher is None else Verdict.WHOLE
+            return MORE if self._streaming or self.watcher is None else WHOLE
         full = len(self.held) >= MAX_PEEK or events >= MAX_PEEK_EVENTS
-        return Verdict.LIMIT if full else Verdict.MORE
+        return LIMIT if full else MORE
 
     def _fault(self, watcher: Watcher) -> Why | None:
         """What is wrong with an event stream that has come to its end."""
@@ -168,4 +178,4 @@ class Peek:
 
     def _end(self, fault: Why | None) -> Verdict:
         self.reason = fault
-        return Verdict.COMMIT if fault is None else Verdict.FAIL
+        return COMMIT if fault is None else FAIL

@@ -21,7 +21,7 @@ from .http1 import BadResponse, ResponseHead, response_body, take_response
 from .job import Answer, Job
 from .net import Conn
 from .outcomes import Outcome, classify
-from .peek import Peek, Verdict, Why
+from .peek import COMMIT, FAIL, LIMIT, MORE, WHOLE, Peek, Verdict, Why
 from .reach import Reach, release
 from .sse import CONTENT, Watcher
 from .wake import Clock
@@ -234,17 +234,17 @@ class _Call:
         """Read until the answer commits, is whole, or turns out to be none."""
         job = self.job
         peek = Peek(job.surface, streaming=job.streaming, whole=job.hold)
-        verdict = Verdict.MORE
+        verdict = MORE
         while True:
             verdict = self._take(peek, verdict)
-            if verdict is Verdict.FAIL:
+            if verdict is FAIL:
                 raise self._no_answer(peek, head)
             if self.body.done and (job.hold or peek.watcher is None):
                 return self._whole(peek, head)
-            if verdict is Verdict.COMMIT and job.hold:
+            if verdict is COMMIT and job.hold:
                 await self._linger(peek)
                 return self._whole(peek, head)
-            if verdict in (Verdict.COMMIT, Verdict.LIMIT) and not job.hold:
+            if verdict in (COMMIT, LIMIT) and not job.hold:
                 return self._commit(peek, head, verdict)
             self._bound(peek, verdict)
             await self._more()
@@ -254,7 +254,7 @@ class _Call:
         self.clock.arm("linger", self.clock.now() + LINGER)
         while not self.body.done and not self.conn.ended and self.clock.expired is None:
             await self.clock.wake.wait()
-            self._take(peek, Verdict.COMMIT)
+            self._take(peek, COMMIT)
 
     def _take(self, peek: Peek, verdict: Verdict) -> Verdict:
         """Show the peek what came, the end of the body included."""
@@ -279,7 +279,7 @@ class _Call:
         answer = self.started + candidate.answer
         if not job.streaming:
             return  # `answer`, armed when the request was sent
-        if verdict is Verdict.WHOLE:
+        if verdict is WHOLE:
             self.clock.arm("answer", answer)
         elif job.hold and peek.content_seen:
             if peek.flags & CONTENT:
@@ -306,7 +306,7 @@ class _Call:
         return self._answer(head, bytes(peek.held), True, peek.watcher, word)
 
     def _commit(self, peek: Peek, head: ResponseHead, verdict: Verdict) -> Answer:
-        word = "content" if verdict is Verdict.COMMIT else "limit"
+        word = "content" if verdict is COMMIT else "limit"
         answer = self._answer(head, bytes(peek.held), False, peek.watcher, word)
         if not peek.content_seen:
             answer.content_at = None
@@ -319,15 +319,15 @@ class _Call:
         now = None if word == "head" else self.clock.now()
         self.clock.disarm()
         return Answer(
-            origin=self.job.origin,
-            head=head,
-            conn=self.conn,
-            body=self.body,
-            held=held,
-            whole=whole,
-            watcher=watcher,
-            commit=word,
-            content_at=now,
-            first_due=None,
-            idle=self.job.candidate.idle,
+            self.job.origin,
+            head,
+            self.conn,
+            self.body,
+            held,
+            whole,
+            watcher,
+            word,
+            now,
+            None,
+            self.job.candidate.idle,
         )

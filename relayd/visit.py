@@ -40,9 +40,7 @@ class Visit:
         self.peer = peer
         self.began = clock.now()
         self.body_waits = request.has_body
-        self.record = Record(
-            id=self._id(), began=time.time(), method=request.method, path=request.path
-        )
+        self.record = Record(self._id(), time.time(), request.method, request.path)
         self.record.peer = self._address()
 
     async def body(self) -> bytes:
