@@ -161,7 +161,13 @@ class Unit:
         """`systemctl start`; the main process, as seen from here."""
         await self.systemd.do("daemon-reload")
         await self.systemd.do("start", "relayd")
+        await self.began(1)
         return int(await self.systemd.show("MainPID"))
+
+    async def began(self, count: int) -> None:
+        """Wait until so many processes have said that they serve; what is killed earlier may not
+        have written the line yet."""
+        await self.systemd.until(lambda out: out.count('"event":"start"') == count)
 
     async def kill(self, name: str) -> None:
         await self.systemd.do("kill", "-s", name, "--kill-who=main", "relayd")
@@ -269,8 +275,9 @@ async def test_a_loop_that_hangs_is_killed_and_started_again(unit: Unit) -> None
         await unit.start()
         await unit.kill("USR2")  # the next generation must be watched too
         await systemd.until(lambda out: "has taken over" in out)
+        await unit.began(2)
         await unit.kill("STOP")
-        await systemd.until(lambda out: out.count('"event":"start"') == 3)
+        await unit.began(3)
         assert await systemd.show("NRestarts") == "1"
         assert (await unit.post()).status == 200
 
@@ -280,7 +287,7 @@ async def test_a_crash_starts_it_again(unit: Unit) -> None:
         unit.write(a)
         await unit.start()
         await unit.kill("KILL")
-        await unit.systemd.until(lambda out: out.count('"event":"start"') == 2)
+        await unit.began(2)
         assert await unit.systemd.show("NRestarts") == "1"
         assert (await unit.post()).status == 200
 
