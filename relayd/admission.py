@@ -12,13 +12,11 @@ from collections.abc import Callable
 
 from . import errors
 from .config import Client, Config, Route
-from .headers import crossing
+from .headers import Fields, crossing
 from .jsonbody import BodyFault, Facts, read
 from .outbound import Ask, wants_stream
 from .record import ANONYMOUS, Record
 from .surfaces import Surface
-
-Fields = list[tuple[bytes, bytes]]
 
 
 MAX_USER = 128

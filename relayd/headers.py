@@ -10,7 +10,9 @@ import re
 
 from .surfaces import Surface
 
-Fields = list[tuple[bytes, bytes]]
+Field = tuple[bytes, bytes]
+Fields = list[Field]
+"""Names (in lower case where a head was read) and values, in their order."""
 
 CROSSING = {
     surface: {b"openai-beta": b"OpenAI-Beta"}

@@ -27,8 +27,8 @@ import h11
 
 from . import errors
 from .framing import Body, Chunked, Length, UntilClose
-from .headers import tokens
-from .knownlines import FRAMING, Fields, KnownLines, Start
+from .headers import Fields, tokens
+from .knownlines import FRAMING, KnownLines, Start
 
 MAX_RESPONSE_HEAD = 65536
 MAX_RESPONSE_FIELDS = 256

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-Field = tuple[bytes, bytes]
-Fields = list[Field]
+from .headers import Field, Fields
+
 Start = tuple[str, str, bytes]
 """Method, path and version of a request line."""
 

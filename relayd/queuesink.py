@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from .headers import Fields
 from .net import WRITE_HIGH
 from .wake import Clock
 
 HIGH = WRITE_HIGH
 """Bytes that may wait for the reader before the provider is paused: as for an HTTP client."""
-
-Fields = list[tuple[bytes, bytes]]
 
 
 class Cut(Exception):

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import ProviderRefused
-
-Fields = list[tuple[bytes, bytes]]
+from .headers import Fields
 
 MAX_ERROR_BODY = 65536
 """Bytes of an error answer that are read before the connection is given up."""

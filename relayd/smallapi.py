@@ -16,7 +16,7 @@ from .admission import account, daily_cap, facts_of
 from .config import Client, Config, Route
 from .config.values import HINTS
 from .events import Event, EventReader
-from .headers import crossing
+from .headers import Fields, crossing
 from .jsonbody import Facts
 from .outbound import Ask, Form
 from .record import Record
@@ -43,7 +43,7 @@ TOO_LARGE = "the provider sent an event that is larger than this gateway reads"
 def ask_small(
     config: Config,
     body: bytes,
-    fields: list[tuple[bytes, bytes]],
+    fields: Fields,
     client: Client | None,
     user: str | None,
     record: Record,
