@@ -14,19 +14,19 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from socket import AF_UNIX, socket
+from collections.abc import Callable, Iterable
 
 from . import __version__
+from .activation import estate, given_sockets, open_doors
 from .app import App
 from .breaker import State
-from .config import Config, ConfigError, Problem, Tcp
+from .config import Config, ConfigError, Problem
 from .engine import where
 from .handover import HandoverFailed, Predecessor, successor
 from .logsink import StreamSink
 from .resources import loop_factory, usable
-from .sdnotify import ActivationError, Notifier, journal_stream, take_listeners, watchdog_period
-from .server import OWN, ListenError
+from .sdnotify import ActivationError, Notifier, journal_stream, watchdog_period
+from .server import ListenError
 
 EX_OK = 0
 EX_FAILED = 1
@@ -34,12 +34,6 @@ EX_FAILED = 1
 GC_THRESHOLDS = (10_000, 20, 50)
 """New objects before the collector looks, and looks before it looks at older ones (700, 10, 10 by
 default): an exchange leaves no cycles, so looking often is in vain and costs 5 % of a request."""
-
-ADMIN = "admin"
-"""The FileDescriptorName= of a socket for the admin listener."""
-
-OWN_ADMIN = "relayd-admin"
-"""The admin listener's socket on its way to a next generation, where relayd bound it itself."""
 
 STATUS_SECONDS = 1.0
 """Between two looks whether `systemctl status` should say something else."""
@@ -66,8 +60,6 @@ FIXED: dict[str, Callable[[Config], object]] = {
 INHERITED = ("server.listen", "server.unix_mode", "server.reuse_port")
 """What not even its next generation can: the sockets stay as they are."""
 
-Named = tuple[str, socket]
-
 
 class Daemon:
     """One `relayd serve`, from its first to its last line."""
@@ -76,7 +68,7 @@ class Daemon:
         self._began_with = config
         self._read_again = read_again
         self._predecessor = Predecessor.take(os.environ)
-        self._public, self._private = _listeners()
+        self._given = given_sockets(os.environ, os.getpid())
         self._notifier = Notifier({} if self._predecessor else os.environ)
         self._watchdog = watchdog_period(os.environ, os.getpid())
         self._sink = StreamSink(sys.stdout.fileno())
@@ -85,7 +77,7 @@ class Daemon:
             write=self._sink.write,
             priorities=journal_stream(os.environ, sys.stdout.fileno()),
             text=sys.stdout.isatty(),
-            admin=bool(self._private),
+            admin=bool(self._given.admin),
         )
         self._log = self._app.log
         self._sink.report = self._log.lost
@@ -103,7 +95,7 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._asked_to_reload)
         loop.add_signal_handler(signal.SIGUSR2, self._asked_to_upgrade)
         try:
-            await self._app.start(self._public, self._private)
+            await self._app.start(self._given.public, self._given.admin)
         except ListenError as exc:
             sys.stderr.write(f"relayd: {exc}\n")
             if self._predecessor is not None:
@@ -123,7 +115,7 @@ class Daemon:
 
     def _started(self) -> None:
         config = self._app.config
-        for warning in (*config.warnings, *_open_doors(config, self._public)):
+        for warning in (*config.warnings, *open_doors(config, self._given)):
             self._log.event("warning", "config", warning)
         where = ", ".join(map(str, self._app.server.places))
         self._log.event(
@@ -253,7 +245,7 @@ class Daemon:
                 # A file that is wrong is told here, where the log is read.
                 for warning in self._fixed(INHERITED, usable(self._read_again())):
                     self._log.event("warning", "config", warning)
-            async with successor(self._estate()) as pid:
+            async with successor(estate(self._app)) as pid:
                 self._notifier.mainpid(pid)
                 self._notifier = Notifier({})
                 self._replaced = True
@@ -264,41 +256,6 @@ class Daemon:
             return
         self._log.event("info", "upgrade", f"process {pid} has taken over", successor=pid)
         self._stop.set()
-
-    def _estate(self) -> list[tuple[str, int]]:
-        """The listening sockets under the names by which `_listeners` knows them again."""
-        app = self._app
-        private = app.admin.server.sockets if app.admin is not None else []
-        return [
-            *((name, sock.fileno()) for name, sock in app.server.sockets),
-            *((OWN_ADMIN if name == OWN else ADMIN, sock.fileno()) for name, sock in private),
-        ]
-
-
-def _listeners() -> tuple[list[Named], list[Named]]:
-    """The sockets that were handed to this process: those for clients, those for the admin."""
-    public: list[Named] = []
-    private: list[Named] = []
-    for name, sock in take_listeners(os.environ, os.getpid()):
-        if name in (ADMIN, OWN_ADMIN):
-            private.append((ADMIN if name == ADMIN else OWN, sock))
-        else:
-            public.append((name, sock))
-    return public, private
-
-
-def _open_doors(config: Config, given: Sequence[Named]) -> list[str]:
-    """Warnings about sockets that systemd bound: the configuration knows nothing of them."""
-    if config.clients:
-        return []
-    places = [
-        (name, Tcp(*sock.getsockname()[:2])) for name, sock in given if sock.family != AF_UNIX
-    ]
-    return [
-        f"{name}: without [[client]] whoever reaches {place} may use relayd"
-        for name, place in places
-        if not place.local
-    ]
 
 
 def _problems(exc: Exception) -> list[str]:

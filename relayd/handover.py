@@ -121,7 +121,10 @@ class Predecessor:
         number = environ.pop(CHANNEL, "")
         if not number:
             return None
-        channel = socket.socket(fileno=int(number))
+        try:
+            channel = socket.socket(fileno=int(number))
+        except (OSError, ValueError):
+            return None  # a variable that has outlived its channel
         channel.set_inheritable(False)
         channel.setblocking(False)
         return cls(channel)
