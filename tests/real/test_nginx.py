@@ -11,6 +11,7 @@ import json
 import re
 import signal
 import ssl
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -63,6 +64,38 @@ class Front:
 
         await self.relayd.line(lambda _: len(found()) >= count, STEP)
         return found()
+
+
+def http2_frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """RFC 9113, section 4.1."""
+    head = len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4)
+    return head + payload
+
+
+def http2_field(name: str, value: str) -> bytes:
+    """A field line in HPACK, literal and without an index (RFC 7541, section 6.2.2)."""
+    return b"\0" + b"".join(bytes([len(text)]) + text.encode("ascii") for text in (name, value))
+
+
+async def http2_refusal(front: Front, length: int) -> bytes:
+    """The answer's body to a POST over HTTP/2 that announces so many bytes and sends none."""
+    assert front.tls is not None
+    front.tls.set_alpn_protocols(["h2"])
+    reader, writer = await asyncio.open_connection(*front.address, ssl=front.tls)
+    fields = [(":method", "POST"), (":scheme", "https"), (":path", CHAT), (":authority", "x")]
+    head = b"".join(http2_field(*each) for each in [*fields, ("content-length", str(length))])
+    end_of_headers = 4
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4, 0, 0))
+    writer.write(http2_frame(1, end_of_headers, 1, head))
+    body, ended = b"", False
+    async with asyncio.timeout(STEP):
+        while not ended:
+            size, kind, flags = struct.unpack("!3sBB4x", await reader.readexactly(9))
+            payload = await reader.readexactly(int.from_bytes(size))
+            if kind == 0:
+                body, ended = body + payload, bool(flags & 1)
+    writer.transport.abort()
+    return body
 
 
 def sample(folder: Path, port: int, socket: str) -> tuple[str, ssl.SSLContext]:
@@ -223,3 +256,9 @@ async def test_an_early_refusal_of_relayd_gets_through_nginx(tmp_path: Path) -> 
         answer = await f.post(b"x" * 1_000_000)
         assert (answer.status, answer.error["code"]) == (400, "bad_request")
         assert json.loads(answer.body)["error"]["message"]
+
+
+async def test_too_large_a_body_over_http2_is_refused_in_json(tmp_path: Path) -> None:
+    async with front(tmp_path, ok("hello"), ours=True) as f:
+        body = await http2_refusal(f, 2 * 1024 * 1024)
+        assert json.loads(body)["error"]["code"] == "request_too_large"
