@@ -18,6 +18,7 @@ event loop, or which outcome deserves which verdict.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,6 +48,10 @@ class Verdict(StrEnum):
     ANSWERED = "answered"
     FAILURE = "failure"
     NEUTRAL = "neutral"
+
+
+MOST = 1000
+"""Failures that are remembered; a policy that asks for more is a breaker that never opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,9 @@ def _close(row: Row, policy: Policy, now: float) -> Row:
 
 
 def _fail(row: Row, policy: Policy, now: float) -> Row:
-    recent = (at for at in row.failures if at > now - policy.window)
+    if row.until is None and policy.failures > MOST:
+        return row
+    recent = row.failures[bisect_right(row.failures, now - policy.window) :]
     failures = (*recent, now)[-policy.failures :]
     if row.until is None and len(failures) < policy.failures:
         return row._replace(failures=failures)

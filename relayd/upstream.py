@@ -195,7 +195,8 @@ class _Call:
 
     async def _error_body(self, head: ResponseHead, wait: float) -> bytes:
         """As much of an error answer as comes in `wait` seconds; the status stands without it."""
-        self.clock.arm("first_content", self.clock.now() + wait)
+        if wait:
+            self.clock.arm("first_content", self.clock.now() + wait)
         text = bytearray()
         try:
             while not self._drain_into(text, refusal.MAX_ERROR_BODY):

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from relayd.breaker import Policy, Row, State, Verdict, entered, judge, probe, probing, state
+from relayd.breaker import (
+    MOST,
+    Policy,
+    Row,
+    State,
+    Verdict,
+    entered,
+    judge,
+    probe,
+    probing,
+    state,
+)
 
 POLICY = Policy(failures=3, window=30.0, cooldown=10.0, cooldown_growth=2.0, cooldown_max=35.0)
 CLOSING = [Verdict.SUCCESS, Verdict.ANSWERED]
@@ -147,3 +158,11 @@ def test_fewer_allowed_failures_after_a_reload_count_those_already_seen() -> Non
     strict = Policy(failures=2)
     row = failed(1, 2)
     assert state(judge(row, row.generation, Verdict.FAILURE, strict, 3.0), 3.0) is State.OPEN
+
+
+def test_a_policy_that_asks_for_more_than_is_remembered_never_opens() -> None:
+    policy = Policy(failures=MOST + 1)
+    row = Row()
+    for second in range(3):
+        row = judge(row, 0, Verdict.FAILURE, policy, float(second))
+    assert row == Row()
