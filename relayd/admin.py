@@ -255,14 +255,7 @@ class Admin:
         return [*self._told.tally.figures(), *live]
 
     def _rules(self) -> Rules:
-        server = self._engine.setup.config.server
-        return Rules(
-            server.max_head_bytes,
-            server.max_request_bytes,
-            server.head_timeout,
-            server.body_timeout,
-            server.idle_timeout,
-        )
+        return Rules.of(self._engine.setup.config)
 
 
 TABLE: dict[str, Callable[[Admin, Visit], Awaitable[None]]] = {

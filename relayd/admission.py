@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
+from random import getrandbits
 
 from . import errors
 from .config import Client, Config, Route
@@ -17,7 +18,6 @@ from .jsonbody import BodyFault, Facts, read
 from .outbound import Ask, wants_stream
 from .record import ANONYMOUS, Record
 from .surfaces import Surface
-
 
 MAX_USER = 128
 """Characters of a user id that are kept as they are; a longer one is known by its hash."""
@@ -49,6 +49,11 @@ def _key(fields: Fields, surface: Surface | None) -> bytes:
     if len(bearers) != 1 or bearers[0][:7].lower() != b"bearer ":
         raise errors.InvalidKey()
     return bearers[0][7:].strip(b" \t")
+
+
+def new_id() -> str:
+    """A request id where the client gave none: 32 hexadecimal digits."""
+    return f"{getrandbits(128):032x}"
 
 
 def user_id(value: bytes | None) -> str | None:

@@ -18,15 +18,13 @@ from .config import Config, Format, Unix
 from .dial import small_tls_buffers
 from .endpoints import Endpoints
 from .engine import Loaded, Setup
-from .runtime import Runtime
+from .runtime import CLOSE_GRACE, Runtime
 from .server import Server
 from .session import Rules
 
 if TYPE_CHECKING:
     from .admin import Admin, Told
 
-CLOSE_GRACE = 1.0
-"""Seconds for the last words of exchanges whose drain is over."""
 
 LOOK_AGAIN = 0.02
 """Seconds between two looks at requests that are being read while relayd drains."""
@@ -52,7 +50,7 @@ class App:
         admin: bool = False,
     ) -> None:
         self.config = config
-        self._rules = rules(config)
+        self._rules = Rules.of(config)
         self._text = text
         setup = Setup.of(config)
         self.log = Log(
@@ -110,7 +108,7 @@ class App:
         """Swap the configuration; what is unchanged keeps its state. If it raises, nothing is."""
         setup = Setup.of(config)
         self.config = config
-        self._rules = rules(config)
+        self._rules = Rules.of(config)
         self.runtime.reload(setup)
         self.engine.loaded = Loaded(time.time())
         if self.admin is not None:
@@ -173,18 +171,6 @@ class App:
         if config.log.format is Format.AUTO:
             return "text" if self._text else "json"
         return config.log.format.value
-
-
-def rules(config: Config) -> Rules:
-    """The server's limits as configured."""
-    server = config.server
-    return Rules(
-        server.max_head_bytes,
-        server.max_request_bytes,
-        server.head_timeout,
-        server.body_timeout,
-        server.idle_timeout,
-    )
 
 
 def _told(log: Log) -> Told:

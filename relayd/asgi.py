@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from types import TracebackType
 from typing import Any, Self
 
 from . import errors
@@ -23,9 +22,9 @@ from .endpoints import Endpoints
 from .engine import Journal, Setup
 from .http1 import Request
 from .queuesink import Cut, QueueSink
-from .runtime import Runtime
+from .runtime import CLOSE_GRACE, Runtime
 from .stores import Store
-from .visit import Peer, Visit
+from .visit import Left, Peer, Visit
 from .wake import Clock, Wake, Why
 
 Message = MutableMapping[str, Any]
@@ -86,19 +85,14 @@ class Application:
         await self._runtime.engine.idle(drain)
         for wake in self._wakes:
             wake.interrupt(Why.DRAINING)
-        await self._runtime.engine.idle(1.0)
+        await self._runtime.engine.idle(CLOSE_GRACE)
         await self._runtime.close()
 
     async def __aenter__(self) -> Self:
         self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -124,17 +118,13 @@ class Application:
         try:
             await self._endpoints.serve(visit)
             await sender
-        except _Left:
+        except Left:
             pass  # nobody is there to be answered
         finally:
             self._wakes.discard(clock.wake)
             clock.alarm.stop()
             visit.forget()
             sender.cancel()
-
-
-class _Left(Exception):
-    """The client went away before its request was complete."""
 
 
 class _AsgiVisit(Visit):
@@ -158,7 +148,7 @@ class _AsgiVisit(Visit):
         super().__init__(_request(scope), sink, clock, _peer(scope, config))
 
     async def body(self) -> bytes:
-        """The whole body; raises `RequestTooLarge`, `RequestTimeout` or `_Left`."""
+        """The whole body; raises `RequestTooLarge`, `RequestTimeout` or `Left`."""
         server = self._config.server
         body = bytearray()
         more = True
@@ -167,7 +157,7 @@ class _AsgiVisit(Visit):
                 while more:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
-                        raise _Left
+                        raise Left
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
                     if len(body) > server.max_request_bytes:

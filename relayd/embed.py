@@ -20,12 +20,10 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from random import getrandbits
-from types import TracebackType
 from typing import Any, Self
 
 from . import errors
-from .admission import ask_for
+from .admission import ask_for, new_id
 from .config import Config, Route, from_environment, load
 from .engine import Journal, Setup
 from .exchange import Exchange
@@ -78,12 +76,7 @@ class Relay:
         self._runtime.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -122,9 +115,7 @@ class Relay:
         upstream connection. Raises an `errors.RelayError`.
         """
         loop = asyncio.get_running_loop()
-        record = Record(
-            id=request_id or f"{getrandbits(128):032x}", began=time.time(), peer="embedded"
-        )
+        record = Record(id=request_id or new_id(), began=time.time(), peer="embedded")
         data = body if isinstance(body, bytes) else json.dumps(body).encode("ascii")
         record.bytes_in = len(data)
         setup = self._runtime.engine.setup
@@ -247,12 +238,7 @@ class Reply:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     def _leave(self) -> None:

@@ -39,7 +39,7 @@ default before 1.29.7, and nothing else would show the mistake."""
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What answers at a path: `methods` besides HEAD where GET works."""
+    """What answers at a path: to `method`, and to HEAD where that is GET."""
 
     method: str
     serve: Callable[[Endpoints, Visit, Client | None], Awaitable[None]]
@@ -112,10 +112,7 @@ class Endpoints:
         engine, setup, record = self._engine, self._engine.setup, visit.record
         config, request = setup.config, visit.request
         surface = SURFACES[request.path]
-        if engine.running >= config.server.max_exchanges:
-            raise errors.Overloaded()
-        body = await visit.body()
-        record.bytes_in = len(body)
+        body = await self._body(visit, config)
         user = visit.user(config.server.user_header)
         ask = ask_for(config, surface, body, request.fields, client, user, record, visit.began)
         del body  # it is the ask's alone, and goes with the commit
@@ -127,10 +124,7 @@ class Endpoints:
         """The small API: relayed in each provider's own wire format, translated on the way back."""
         engine, setup, record = self._engine, self._engine.setup, visit.record
         config = setup.config
-        if engine.running >= config.server.max_exchanges:
-            raise errors.Overloaded()
-        body = await visit.body()
-        record.bytes_in = len(body)
+        body = await self._body(visit, config)
         user = visit.user(config.server.user_header)
         fields = visit.request.fields
         ask = smallapi.ask_small(config, body, fields, client, user, record, visit.began)
@@ -139,6 +133,14 @@ class Endpoints:
         sink = smallapi.Translator(visit.sink, ask.route, record, visit.clock, setup.mask, limit)
         visit.watch()
         await Exchange(engine, setup, ask, sink, visit.clock, record).run()
+
+    async def _body(self, visit: Visit, config: Config) -> bytes:
+        """The body of a request that becomes an exchange, if there is room for one."""
+        if self._engine.running >= config.server.max_exchanges:
+            raise errors.Overloaded()
+        body = await visit.body()
+        visit.record.bytes_in = len(body)
+        return body
 
     async def models(self, visit: Visit, client: Client | None) -> None:
         """The list of route names, or one of them."""

@@ -16,6 +16,9 @@ from .stores import Store, open_store
 from .stores.link import Link
 from .turns import Turns
 
+CLOSE_GRACE = 1.0
+"""Seconds for the last words of exchanges whose drain is over."""
+
 EXPIRE_EVERY = 5.0
 """Seconds between two looks at the idle upstream connections."""
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from random import getrandbits
 
 from . import errors
+from .admission import new_id
+from .config import Config
 from .framing import BadChunk
 from .http1 import Request, request_body, take_request
 from .httpsink import CONTINUE, DateLine, HttpSink
@@ -21,7 +22,7 @@ from .knownlines import KnownLines
 from .net import Conn
 from .record import Record
 from .replies import refuse
-from .visit import Peer, Visit
+from .visit import Left, Peer, Visit
 from .wake import Clock, Interrupt, Wake, Why
 
 BODY_BUFFER = 262144
@@ -35,13 +36,25 @@ LINGER = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The server's limits: seconds and bytes, and which peers' words are believed."""
+    """The server's limits, in bytes and seconds."""
 
     max_head_bytes: int
     max_request_bytes: int
     head_timeout: float
     body_timeout: float
     idle_timeout: float
+
+    @classmethod
+    def of(cls, config: Config) -> Rules:
+        """As configured."""
+        server = config.server
+        return cls(
+            server.max_head_bytes,
+            server.max_request_bytes,
+            server.head_timeout,
+            server.body_timeout,
+            server.idle_timeout,
+        )
 
 
 class HttpVisit(Visit):
@@ -69,10 +82,6 @@ class HttpVisit(Visit):
 
 
 Serve = Callable[[Visit], Awaitable[None]]
-
-
-class Left(Exception):
-    """The client went away before its request was complete: nobody is there to be answered."""
 
 
 class Session:
@@ -184,7 +193,7 @@ class Session:
     def _answer(self, error: errors.RelayError) -> None:
         """An error before there was a request to speak of."""
         self.sink.keep_alive = False
-        record = Record(id=f"{getrandbits(128):032x}", began=time.time())
+        record = Record(id=new_id(), began=time.time())
         refuse(self.sink, error, None, record)
 
     # Reading.

@@ -1,7 +1,8 @@
 """Where an answer goes: the one interface between an exchange and whoever asked.
 
-Three kinds exist: an HTTP client (`httpsink`), an ASGI server and a caller in the same process
-(`embed`). Does not know what is written, or why it ends.
+Two kinds exist: an HTTP client (`httpsink`), and a queue for a reader in this process, such as an
+ASGI server (`queuesink`). The small API puts a translator before either. Does not know what is
+written, or why it ends.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from .wake import Clock
 
 
 class Sink(Protocol):
-    """Where an answer goes: an HTTP client, an ASGI server, a caller's iterator.
+    """One answer on its way to whoever asked.
 
     `open` is called once, then `write` any number of times, then `end` or `cut` once. `writable`
     is False while the reader is behind; the sink then calls `on_writable` when it has caught up.

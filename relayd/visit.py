@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from random import getrandbits
 
-from .admission import user_id
+from .admission import new_id, user_id
 from .headers import is_request_id
 from .http1 import Request
 from .record import Record
@@ -23,6 +22,10 @@ class Peer:
 
     address: str
     trusted: bool
+
+
+class Left(Exception):
+    """The client went away before its request was complete: nobody is there to be answered."""
 
 
 class Visit:
@@ -44,7 +47,7 @@ class Visit:
         self.record.peer = self._address()
 
     async def body(self) -> bytes:
-        """The whole body, for a request that may have one; raises `errors.RequestFault`s."""
+        """The whole body, if there may be one; raises an `errors.RequestFault` or `Left`."""
         raise NotImplementedError
 
     def watch(self) -> None:
@@ -64,7 +67,7 @@ class Visit:
         given = self.request.field(b"x-request-id") if self.peer.trusted else None
         if given is not None and is_request_id(given):
             return given.decode("ascii")
-        return f"{getrandbits(128):032x}"
+        return new_id()
 
     def _address(self) -> str:
         if self.peer.trusted:
