@@ -27,6 +27,7 @@ from .logsink import StreamSink
 from .resources import loop_factory, usable
 from .sdnotify import ActivationError, Notifier, journal_stream, watchdog_period
 from .server import ListenError
+from .status import capped
 
 EX_OK = 0
 EX_FAILED = 1
@@ -245,6 +246,8 @@ class Daemon:
                 # A file that is wrong is told here, where the log is read.
                 for warning in self._fixed(INHERITED, usable(self._read_again())):
                     self._log.event("warning", "config", warning)
+            if self._app.config.store.url == "memory:" and any(capped(self._app.config)):
+                self._log.event("warning", "upgrade", 'store.url = "memory:": turns begin anew')
             async with successor(estate(self._app)) as pid:
                 self._notifier.mainpid(pid)
                 self._notifier = Notifier({})
@@ -267,6 +270,8 @@ def _problems(exc: Exception) -> list[str]:
 
 def serve(config: Config, read_again: Callable[[], Config] | None) -> int:
     """Run the daemon; returns its exit code. Raises ConfigError for what cannot work here."""
+    for number in (signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)  # until somebody is there to ask; they would kill
 
     async def main() -> int:
         try:

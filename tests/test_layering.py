@@ -24,7 +24,8 @@ TIERS = {
     3: "reach job upstream pump outbound admission engine exchange replies relay sink sinks "
     "httpsink fetch queuesink runtime visit smallapi embed",
     4: "endpoints session server asgi app status statuspage gauges admin",
-    5: "daemon activation resources handover launcher cli demo send online healthcheck __main__ top",
+    5: "daemon activation resources handover launcher cli demo send online healthcheck "
+    "__main__ top",
 }
 """Facts, decisions, parts that do I/O, work, service, process. Imports go down or stay level."""
 

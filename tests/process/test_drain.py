@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,5 @@ async def test_the_manager_hears_how_long_it_takes(tmp_path: Path) -> None:
         for reader in running:
             await reader.rest(streams)
         assert await daemon.running.ended() == 0
+        said = [text for m in manager.messages if (text := m.value("STATUS"))]
+        assert all(one != other for one, other in pairwise(said))  # only what is new

@@ -191,6 +191,18 @@ async def test_sockets_of_systemd_go_on_under_their_names(tmp_path: Path) -> Non
     assert exists(path)  # it is systemd's
 
 
+@pytest.mark.parametrize("turns", [0, 5])
+async def test_turns_that_are_not_handed_over_are_told(tmp_path: Path, turns: int) -> None:
+    place = Place.free(tmp_path)
+    more = f"[quota]\ndaily_turns = {turns}"
+    async with (
+        ScriptedProvider(name="a") as a,
+        generations(tmp_path, config([place.tcp], a, more=more)) as daemon,
+    ):
+        await daemon.upgrade()
+        assert ("turns begin anew" in daemon.running.output) is bool(turns)
+
+
 # ---- what goes wrong
 
 
@@ -224,7 +236,7 @@ async def test_a_next_generation_that_cannot_start_changes_nothing(tmp_path: Pat
             more = f'[admin]\nlisten = ["127.0.0.1:{port}"]'
             (tmp_path / "config.toml").write_text(config(place.both, a, more=more))
             await goes_on(daemon, place, "exit code 1")
-            await daemon.line(f"relayd: cannot listen on 127.0.0.1:{port}")
+            await daemon.line(f"admin.listen: cannot listen on 127.0.0.1:{port}: ")
             async with RawClient(place.unix) as client:
                 assert (await client.get("/readyz")).status == 200
 

@@ -101,6 +101,14 @@ def test_without_a_manager_nothing_is_sent(
     Notifier(environ).ready()
 
 
+@pytest.mark.parametrize(
+    ("address", "heard"),
+    [("/run/notify", True), ("@notify", True), ("", False), ("vsock:2", False)],
+)
+def test_it_is_known_whether_somebody_hears(address: str, heard: bool) -> None:
+    assert Notifier({"NOTIFY_SOCKET": address}).heard is heard
+
+
 def test_a_manager_that_has_gone_is_ignored(tmp_path: Path) -> None:
     Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).ready()
 
