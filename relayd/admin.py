@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from . import errors
-from .config import Config, Listen
+from .config import Config
 from .endpoints import Endpoints, judge_body
 from .engine import Engine, Journal
 from .families import Distribution, Family
@@ -139,15 +139,14 @@ class Admin:
         self._told.tally.keep([route.name for route in config.routes], providers)
         self._told.picture.keep(providers, zone(config.quota.timezone))
 
-    async def start(
-        self, sockets: Sequence[tuple[str, socket.socket]], listen: Sequence[Listen], unix_mode: int
-    ) -> None:
-        """Listen, on the given sockets or on `listen`, and say where; raises `ListenError`."""
+    async def start(self, sockets: Sequence[tuple[str, socket.socket]], config: Config) -> None:
+        """Listen, on the given sockets or as configured, and say where; raises `ListenError`."""
         self._status.began = self._now()
         for name, sock in sockets:
             await self.server.adopt(name, sock)
-        for address in () if sockets else listen:
-            await self.server.listen(address, unix_mode=unix_mode, reuse_port=False)
+        for address in () if sockets else config.admin.listen:
+            key = f"{config.source}: admin.listen"
+            await self.server.listen(address, key, unix_mode=config.server.unix_mode)
         where = ", ".join(map(str, self.server.places))
         self._told.event("info", "admin", f"metrics and status on {where}")
         if isinstance(self._metrics, MetricsMissing):

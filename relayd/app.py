@@ -98,10 +98,13 @@ class App:
             await self.server.adopt(name, sock)
         for address in () if sockets else server.listen:
             await self.server.listen(
-                address, unix_mode=server.unix_mode, reuse_port=server.reuse_port
+                address,
+                f"{self.config.source}: {self.config.listen_key}",
+                unix_mode=server.unix_mode,
+                reuse_port=server.reuse_port,
             )
         if self.admin is not None:
-            await self.admin.start(admin, self.config.admin.listen, server.unix_mode)
+            await self.admin.start(admin, self.config)
         self.runtime.start()
 
     def reload(self, config: Config) -> None:

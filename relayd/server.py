@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -39,8 +40,17 @@ OWN = "relayd-own"
 KEEP_FILE: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 
+REMEDIES = {
+    errno.EADDRINUSE: "stop what listens there, or choose another",
+    errno.EADDRNOTAVAIL: "choose an address of this machine",
+    errno.EACCES: "choose another, or grant the right to it",
+    errno.ENOENT: "create its folder first",
+}
+"""What to do where an address or a path cannot be listened on."""
+
+
 class ListenError(Exception):
-    """A socket cannot be listened on; the text names it and the remedy."""
+    """A socket cannot be listened on; the text names its key, the address and the remedy."""
 
 
 class Server:
@@ -88,12 +98,14 @@ class Server:
         """Where it listens, with the ports that were taken for a configured 0."""
         return [_place(sock.getsockname()) for _, sock in self.sockets]
 
-    async def listen(self, address: Listen, *, unix_mode: int, reuse_port: bool) -> None:
-        """Listen on an address; raises `ListenError`."""
-        if isinstance(address, Unix):
-            await self.adopt(OWN, _unix_socket(address.path, unix_mode))
-            return
+    async def listen(
+        self, address: Listen, key: str, *, unix_mode: int, reuse_port: bool = False
+    ) -> None:
+        """Listen on an address, which comes from `key`; raises `ListenError`."""
         try:
+            if isinstance(address, Unix):
+                await self.adopt(OWN, _unix_socket(address.path, unix_mode))
+                return
             server = await asyncio.start_server(
                 self._accept,
                 address.host,
@@ -102,7 +114,7 @@ class Server:
                 reuse_port=reuse_port or None,
             )
         except OSError as exc:
-            raise ListenError(f"cannot listen on {address}: {_reason(exc)}") from exc
+            raise ListenError(f"{key}: cannot listen on {address}: {_reason(exc)}") from exc
         self._servers.append((OWN, server))
 
     async def adopt(self, name: str, sock: socket.socket) -> None:
@@ -216,29 +228,29 @@ def _place(name: tuple[str, int] | str | bytes) -> Listen:
 
 
 def _unix_socket(path: str, mode: int) -> socket.socket:
-    """A bound, listening unix socket that never had another mode than `mode`."""
+    """A bound, listening unix socket that never had another mode than `mode`; raises OSError."""
     _remove_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     before = os.umask(0o777 & ~mode)
     try:
         sock.bind(path)
         sock.listen(BACKLOG)
-    except OSError as exc:
+    except OSError:
         sock.close()
-        raise ListenError(f"cannot listen on unix:{path}: {_reason(exc)}") from exc
+        raise
     finally:
         os.umask(before)
     return sock
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket file that nobody listens on; refuse everything else that is in the way."""
+    """Remove a socket file that nobody listens on; raises OSError for all else in the way."""
     try:
         kind = os.stat(path, follow_symlinks=False).st_mode
     except OSError:
         return
     if not stat.S_ISSOCK(kind):
-        raise ListenError(f"cannot listen on unix:{path}: a file that is no socket is in the way")
+        raise OSError("a file that is no socket is in the way; remove it, or choose another")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -246,10 +258,12 @@ def _remove_stale(path: str) -> None:
         except ConnectionRefusedError:
             os.unlink(path)
             return
-        except OSError as exc:
-            raise ListenError(f"cannot listen on unix:{path}: {_reason(exc)}") from exc
-    raise ListenError(f"cannot listen on unix:{path}: another process listens there: stop it first")
+    raise OSError("another process listens there; stop it first, or choose another")
 
 
 def _reason(exc: OSError) -> str:
-    return exc.strerror or str(exc)
+    """The system's words for it without asyncio's, and the remedy. A resolver's are its own."""
+    number = exc.errno or 0
+    text = os.strerror(number) if number > 0 else exc.strerror or str(exc)
+    remedy = REMEDIES.get(number)
+    return f"{text[:1].lower()}{text[1:]}" + (f"; {remedy}" if remedy else "")

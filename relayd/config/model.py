@@ -28,7 +28,8 @@ class Config:
     """Every section under its name in the file.
 
     `routes` is never empty; without a `[[route]]` it is the one route `default` and `named_routes`
-    is False. `source` is the file's name or `environment`. `warnings` are lines for the operator.
+    is False. `source` is the file's name or `environment`; `listen_key` says where in it (or on
+    the command line) the addresses of `server` stand. `warnings` are lines for the operator.
     `secrets` are all key values that are known, for the mask.
     """
 
@@ -47,6 +48,7 @@ class Config:
     clients: tuple[Client, ...]
     named_routes: bool
     source: str
+    listen_key: str
     warnings: tuple[str, ...]
     secrets: frozenset[str] = field(repr=False)
     _by_name: dict[str, Route] = field(init=False, repr=False, compare=False)

@@ -129,6 +129,7 @@ def assemble(table: Table, sources: Sources, notes: Notes) -> Config:
         clients=clients,
         named_routes=named,
         source=notes.source,
+        listen_key=notes.rename.get("server.listen", "server.listen"),
         warnings=tuple(notes.warnings),
         secrets=frozenset(secrets),
     )

@@ -39,8 +39,8 @@ async def test_a_file_that_somebody_listens_on_is_refused_and_stays(tmp_path: Pa
     ):
         assert await second.ended() == 1
         assert second.err == [
-            f"relayd: cannot listen on unix:{place.unix}: another process listens there: "
-            "stop it first"
+            f"relayd: {tmp_path}/config.toml: server.listen: cannot listen on unix:{place.unix}: "
+            "another process listens there; stop it first, or choose another"
         ]
         async with RawClient(place.unix) as client:
             assert (await client.get("/healthz")).status == 200

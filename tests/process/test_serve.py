@@ -196,20 +196,43 @@ async def test_listen_on_the_command_line_goes_before_the_file(
         await running.answers(("127.0.0.1", free_port))
 
 
-async def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+IN_USE = "address already in use; stop what listens there, or choose another"
+
+
+@pytest.mark.parametrize("key", ["server.listen", "admin.listen", "--listen", "PORT"])
+async def test_a_port_in_use_is_one_line_with_its_key(tmp_path: Path, key: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        code, _, err = await ended("serve", "-c", written(tmp_path, text(None, ("", port))))
-        assert code == 1
-        assert f"127.0.0.1:{port}" in one_line(err)
-        assert "in use" in err
-
-
-async def test_a_port_one_may_not_have_is_one_line(tmp_path: Path) -> None:
-    config = text(None, ("", 0)).replace("127.0.0.1:0", "192.0.2.1:8080")  # nobody's address here
-    code, _, err = await ended("serve", "-c", written(tmp_path, config))
+        port = str(taken.getsockname()[1])
+        at = f"127.0.0.1:{port}"
+        public = port if key == "server.listen" else 0
+        admin = f'[admin]\nlisten = "{at}"\n' if key == "admin.listen" else ""
+        file = written(tmp_path, text(None, ("", public)) + admin)
+        source, command, env = file, ["-c", file], {}
+        if key == "--listen":
+            command += ["--listen", at]
+        if key == "PORT":
+            source, command = "environment", ["--env"]
+            env = {"PORT": port, "PROVIDER": "ollama", "OLLAMA_MODEL": "m"}
+        code, _, err = await ended("serve", *command, **env)
     assert code == 1
-    assert "192.0.2.1:8080" in one_line(err)
+    assert one_line(err) == f"relayd: {source}: {key}: cannot listen on {at}: {IN_USE}"
+
+
+@pytest.mark.parametrize(
+    ("listen", "why"),
+    [
+        ("192.0.2.1:8080", "cannot assign requested address; choose an address of this machine"),
+        ("unix:/nowhere/relayd.sock", "no such file or directory; create its folder first"),
+        ("nobody.invalid:8080", "name or service not known"),
+    ],
+)
+async def test_a_place_one_cannot_have_is_one_line_with_a_remedy(
+    tmp_path: Path, listen: str, why: str
+) -> None:
+    file = written(tmp_path, text(None, ("", 0)))
+    code, _, err = await ended("serve", "-c", file, "--listen", listen)
+    assert code == 1
+    assert one_line(err) == f"relayd: {file}: --listen: cannot listen on {listen}: {why}"
 
 
 # ---- unix sockets: their mode, and what may be in the way
