@@ -144,9 +144,12 @@ class Endpoints:
 
     async def models(self, visit: Visit, client: Client | None) -> None:
         """The list of route names, or one of them."""
+        from urllib.parse import unquote  # this is rarely asked for
+
         config = self._engine.setup.config
         known = model_names(config, client)
-        name = visit.request.path[len(MODELS) + 1 :]
+        # A route's name may hold a slash, and SDKs encode what stands in a path.
+        name = unquote(visit.request.path[len(MODELS) + 1 :])
         if not name:
             listed = [model(known_name) for known_name in known]
             reply(visit.sink, JSON, _json({"object": "list", "data": listed}), visit.record)
