@@ -33,6 +33,7 @@ class Runtime:
         config = setup.config
         self._journal = journal
         self._tasks: list[asyncio.Task[None]] = []
+        self._place = "of the program" if store else config.store.place
         if store is None:
             where = config.store
             store = open_store(where.url, prefix=where.prefix, timeout=where.timeout)
@@ -98,10 +99,11 @@ class Runtime:
 
     def _store_changed(self, available: bool, detail: str) -> None:
         if available:
-            self._journal.event("info", "store_back", "the store is back", detail=detail)
+            text = f"the store {self._place} is back"
+            self._journal.event("info", "store_back", text, detail=detail)
         else:
             kept = self.engine.setup.config.store.on_failure.value
-            text = f"the store is away: on_failure = {kept} holds"
+            text = f"the store {self._place} is away: on_failure = {kept} holds"
             self._journal.event("error", "store_away", text, detail=detail)
 
     def _breaker_changed(

@@ -205,6 +205,14 @@ class Store:
     timeout: float = field(default=0.25, metadata=key(seconds(0.01, 60)))
     prefix: str = field(default="relayd:", metadata=key(matching(TEXT, "a key prefix")))
 
+    @property
+    def place(self) -> str:
+        """The URL as it may be shown: one of redis without user info and query."""
+        scheme, slashes, rest = self.url.partition("//")
+        if not scheme.startswith("redis"):
+            return self.url
+        return scheme + slashes + rest.rpartition("@")[2].partition("?")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Errors:

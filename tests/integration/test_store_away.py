@@ -70,7 +70,9 @@ async def test_a_loss_is_told_once_and_seen_in_health(on_failure: str, tmp_path:
         assert await store(g) == {"available": False, "lost": 1}
         assert told(g) == [("error", "store_away")]
         line = next(line for line in g.log if line.get("event") == "store_away")
-        assert on_failure in line["message"]
+        place = f"sqlite:{tmp_path}/gone/"
+        assert line["message"].startswith(f"the store {place}")
+        assert line["message"].endswith(f" is away: on_failure = {on_failure} holds")
 
 
 async def test_local_counts_here(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from relayd.config import addresses
+from relayd.config import Store, addresses
 from relayd.config.addresses import Base, Tcp, Trusted, Unix
 from relayd.config.problems import Wrong
 
@@ -222,3 +222,17 @@ def test_a_wrong_store_url_is_refused_without_its_secret(url: object, words: str
 )
 def test_the_password_of_a_store_is_known_to_the_mask(url: str, passwords: set[str]) -> None:
     assert addresses.store_passwords(url) == passwords
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("memory:", "memory:"),
+        ("sqlite:/var/lib/a@b?c/state.db", "sqlite:/var/lib/a@b?c/state.db"),
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("redis://user:pass@host:6379/0", "redis://host:6379/0"),
+        ("rediss://host/1?password=secret", "rediss://host/1"),
+    ],
+)
+def test_the_place_of_a_store_is_shown_without_what_is_secret(url: str, place: str) -> None:
+    assert Store(url=url).place == place
