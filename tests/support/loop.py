@@ -35,7 +35,7 @@ GRACE = 0.001
 """Real time (s) given to the kernel before each jump. Loopback delivery happens inside `send`,
 except when the kernel moves it to its own thread; a short wait lets that thread run."""
 
-THREAD_GRACE = 0.02
+THREAD_GRACE = 0.06
 """The same (s) while a thread lives that the loop does not count, e.g. the one of a store."""
 
 REAL_CAP = 20.0
