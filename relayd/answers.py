@@ -122,6 +122,25 @@ def is_error_answer(body: bytes) -> bool:
     return not any(document.get(name) for name in _SUBSTANCE)
 
 
+def is_cut(body: bytes) -> bool:
+    """Whether a JSON answer, of which nothing but its connection's end says so, is not all there.
+
+    In one that is too large to be parsed a cut right behind an inner bracket goes unseen.
+    """
+    text = body.removeprefix(_BOM).strip()
+    if not text.endswith((b"}", b"]")):
+        return True
+    if len(text) > MAX_PARSED:
+        return False
+    try:
+        _LENIENT.decode(text.decode("utf-8", "replace"))
+    except RecursionError:
+        return False
+    except ValueError:
+        return True
+    return False
+
+
 def usage_of(body: bytes, surface: Surface) -> tuple[Usage | None, str | None]:
     """Usage and finish reason of a whole JSON answer, each None where it is not given.
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from .answers import CONTENT, is_error_answer
+from .answers import CONTENT, is_cut, is_error_answer
 from .sse import Watcher
 from .surfaces import Surface
 
@@ -57,7 +57,7 @@ class Why(Enum):
     ERROR_EVENT = "error_event"
     ERROR_OBJECT = "error_object"  # JSON with nothing but an error in it
     NOT_AN_ANSWER = "not_an_answer"  # neither an event stream nor JSON
-    CUT = "cut"  # had to be whole, but has no terminal marker
+    CUT = "cut"  # had to be whole, but has no terminal marker or no end of its own
 
 
 # Looked up once: on Python 3.11 a member costs a call each time it is asked of its class.
@@ -116,17 +116,26 @@ class Peek:
             data = bytes(self.held)
         return self._watch(self.watcher, data)
 
-    def close(self) -> Verdict:
-        """The body has ended as its framing said."""
+    def close(self, *, framed: bool = True) -> Verdict:
+        """The body has ended as its framing said; `framed` False: with its connection.
+
+        Then nothing but the answer itself tells a cut one from a whole one.
+        """
         if self.reason is not None:
             return FAIL
         if self._is_json:
-            fault = Why.ERROR_OBJECT if is_error_answer(bytes(self.held)) else None
-            return self._end(fault)
+            return self._end(self._json_fault(bytes(self.held), framed))
         if self.watcher is None:
             return self._end(Why.NOT_AN_ANSWER if self._first else Why.EMPTY)
         self._flag(self.watcher.close())
-        return self._end(self._fault(self.watcher))
+        fault = self._fault(self.watcher)
+        cut = not framed and self._whole and not self.watcher.finished
+        return self._end(Why.CUT if fault is None and cut else fault)
+
+    def _json_fault(self, body: bytes, framed: bool) -> Why | None:
+        if is_error_answer(body):
+            return Why.ERROR_OBJECT
+        return Why.CUT if not framed and is_cut(body) else None
 
     def _recognise(self, data: bytes) -> Verdict | None:
         """Tell the kind of the body by its first bytes that count; None: an event stream."""

@@ -206,7 +206,9 @@ class Pump:
         """The upstream connection ended: by its framing, or in the middle of it."""
         if self.end is not None or not self._conn.ended:
             return
-        if self._body.done or self._body.close():
+        # A reset ends no body that ends with its connection; of a stream its marker tells.
+        orderly = self._conn.error is None or self._watcher is not None
+        if self._body.done or (orderly and self._body.close()):
             self._finish()
         else:
             self._stop(self._truncated())

@@ -265,10 +265,11 @@ class _Call:
                 verdict = peek.feed(body.feed(conn.take()))
         except BadChunk as exc:
             raise AttemptFailed(Outcome.BAD_RESPONSE, detail=str(exc)) from exc
-        if conn.ended and not body.done and not body.close():
+        framed = body.done
+        if conn.ended and not framed and not body.close():
             raise AttemptFailed(Outcome.CLOSED, detail="closed in the middle of an answer")
         if body.done:
-            verdict = peek.close()
+            verdict = peek.close(framed=framed)
         held_whole = self.job.hold or peek.watcher is None  # else the peek's own limit holds
         if held_whole and len(peek.held) > self.job.max_response_bytes:
             raise AttemptFailed(Outcome.TOO_LARGE)

@@ -190,6 +190,17 @@ async def test_a_whole_answer_cut_after_commit_head_is_cut() -> None:
             assert answer.body == b'{"a"'
 
 
+@pytest.mark.parametrize(("then", "whole"), [("fin", True), ("rst", False)])
+async def test_a_reset_ends_no_answer_that_ends_with_its_connection(then: str, whole: bool) -> None:
+    script = raw(b"HTTP/1.1 200 OK\r\n\r\n{", b'"a":1}', then=then, delay=1.0)
+    async with ScriptedProvider(script, name="a") as a:
+        async with gateway(config_for(a, routing={"commit": "head"})) as g:
+            answer = await g.chat()
+            assert (answer.status, answer.body) == (200, b'{"a":1}')
+            assert answer.whole is whole
+            assert g.exchange["end_reason"] == ("complete" if whole else "upstream_truncated")
+
+
 # ---- stalled
 
 

@@ -303,6 +303,12 @@ NO_ANSWER = {
     "a chunk that is cut": raw(
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n50\r\n{", then="rst"
     ),
+    "JSON that ends with its connection, cut": raw(
+        b"HTTP/1.1 200 OK\r\n\r\n" + CHAT.answer[:-10], then="fin"
+    ),
+    "JSON that ends with its connection, reset": raw(
+        b"HTTP/1.1 200 OK\r\n\r\n" + CHAT.answer[:-10], then="rst"
+    ),
 }
 STREAM_ONLY = {
     "comments alone": events(b": a\n\n", b": b\n\n"),
@@ -360,6 +366,25 @@ async def test_a_null_error_is_no_error() -> None:
     async with chain(whole(body)) as (g, _, b):
         assert (await ask(g, stream=False)).body == body
         assert not b.requests
+
+
+@holding
+@pytest.mark.parametrize("streams", [True, False])
+async def test_an_answer_that_ends_with_its_connection_is_one_if_it_is_whole(
+    streams: bool, commit: str
+) -> None:
+    until_close = raw(b"HTTP/1.1 200 OK\r\n\r\n" + CHAT.answer, then="fin")
+    async with chain(until_close, commit=commit) as (g, _, b):
+        assert (await ask(g, stream=streams)).body == CHAT.answer
+        assert not b.requests
+
+
+@holding
+async def test_a_stream_nobody_asked_for_that_is_cut_at_its_end_is_replaced(commit: str) -> None:
+    until_close = breaks_off(CHAT.content, then="fin", chunked=False)
+    async with chain(until_close, commit=commit) as (g, _, _b):
+        answer = await ask(g, stream=False)
+        assert (provider(answer), answer.body) == ("b", CHAT.answer)
 
 
 @pytest.mark.parametrize("case", ["html", "an error object", "plain text"])

@@ -15,6 +15,7 @@ from relayd.answers import (
     MAX_REASON,
     READINGS,
     Said,
+    is_cut,
     is_error_answer,
     is_whole,
     usage_of,
@@ -403,3 +404,37 @@ def test_a_control_byte_in_a_text_hides_neither_finish_nor_error(sign: bytes) ->
     finish = b'{"choices":[{"delta":{"content":"a%b"},"finish_reason":"stop"}]}' % sign
     assert reading.judge(b"", finish).finish_reason == "stop"
     assert reading.judge(b"", b'{"error":{"message":"a%b"}}' % sign).flags & ERROR
+
+
+# ---- an answer that ends with its connection
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b"[]",
+        b' {"a":[1,{"b":"}"}]} \r\n',
+        b"\xef\xbb\xbf{}",
+        b'{"a":"\xff\xed\xa0\x80\t"}',  # odd, but all there
+        b"[" * 20_000 + b"]" * 20_000,
+        b'{"a":"' + b"x" * MAX_PARSED + b'"}',
+    ],
+)
+def test_a_whole_answer_is_not_cut(body: bytes) -> None:
+    assert not is_cut(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b'{"a":',
+        b'{"a":"}',
+        b'{"a":{}',
+        b'{"a":[1]',
+        b'{"a":"' + b"x" * MAX_PARSED,
+    ],
+)
+def test_an_answer_that_stops_early_is_cut(body: bytes) -> None:
+    assert is_cut(body)

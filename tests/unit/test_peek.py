@@ -174,7 +174,44 @@ def test_json_that_is_only_an_error_fails_at_its_end(streaming: bool) -> None:
     assert (peek.close(), peek.reason) == (FAIL, Why.ERROR_OBJECT)
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b'{"id":"x"}', None),
+        (b' \n{"id":"x"}\n', None),
+        (b'{"id":"x"', Why.CUT),
+        (b'{"error":{"message":"x"}}', Why.ERROR_OBJECT),
+    ],
+)
+def test_json_that_ends_with_its_connection_must_be_whole_by_itself(
+    body: bytes, why: Why | None, streaming: bool
+) -> None:
+    peek = Peek(CHAT, streaming)
+    peek.feed(body)
+    assert peek.close(framed=False) is (FAIL if why else COMMIT)
+    assert peek.reason is why
+
+
 # ---- an event stream that nobody asked for
+
+
+@pytest.mark.parametrize(
+    ("stream", "why"), [(CHUNK, Why.CUT), (CHUNK + STOP, None), (ROLE, Why.EMPTY)]
+)
+def test_one_that_ends_with_its_connection_must_have_its_marker(
+    stream: bytes, why: Why | None
+) -> None:
+    peek = Peek(CHAT, streaming=False)
+    peek.feed(stream)
+    assert peek.close(framed=False) is (FAIL if why else COMMIT)
+    assert peek.reason is why
+
+
+def test_a_stream_that_was_asked_for_and_has_content_is_the_relays_to_judge() -> None:
+    peek = Peek(CHAT, streaming=True)
+    peek.feed(CHUNK)
+    assert peek.close(framed=False) is COMMIT
 
 
 def test_a_stream_nobody_asked_for_is_held_and_passed_on_as_it_is() -> None:
