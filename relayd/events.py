@@ -32,7 +32,7 @@ class EventReader:
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self.begun = False
         self.overran = False
         self._skip_lf = False
@@ -44,19 +44,25 @@ class EventReader:
         """The events that are whole with these bytes."""
         if self.overran:
             return []
-        text = self._rest + data
         if not self.begun:
-            if len(text) < len(_BOM) and _BOM.startswith(text):
-                self._rest = text
+            data = bytes(self._rest) + data
+            self._rest.clear()
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                self._rest += data
                 return []
             self.begun = True
-            text = text.removeprefix(_BOM)
+            data = data.removeprefix(_BOM)
         # A CR at the end counts at once, or its event would wait for the next one; the LF that may
         # follow belongs to it.
-        if text:
-            text = text.removeprefix(b"\n") if self._skip_lf else text
-            self._skip_lf = text.endswith(b"\r")
-        *lines, self._rest = _LINE.split(text)
+        if data:
+            data = data.removeprefix(b"\n") if self._skip_lf else data
+            self._skip_lf = data.endswith(b"\r")
+        # Only what is new is searched: a long line in small pieces must not cost its square.
+        *lines, rest = _LINE.split(data)
+        if lines:
+            lines[0] = bytes(self._rest) + lines[0]
+            self._rest.clear()
+        self._rest += rest
         events = [event for line in lines if (event := self._line(line)) is not None]
         if self._size + len(self._rest) > MAX_EVENT:
             self._overrun()
@@ -84,7 +90,7 @@ class EventReader:
 
     def _overrun(self) -> None:
         self.overran = True
-        self._rest = b""
+        self._rest.clear()
         self._data.clear()
 
     def _take(self) -> Event | None:

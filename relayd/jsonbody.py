@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from json.scanner import make_scanner
@@ -71,7 +71,7 @@ class Facts:
     model: str | None
     stream: bool
     continuation: bool
-    members: Mapping[str, tuple[Span, ...]]
+    members: Mapping[str, Sequence[Span]]
     insert_at: int
     empty: bool
 
@@ -149,7 +149,7 @@ class _Outline:
     """The top level of an object: each member's last value, and where all of them are."""
 
     values: dict[str, object]
-    spans: dict[str, tuple[Span, ...]]
+    spans: dict[str, list[Span]]
     insert_at: int
 
 
@@ -198,7 +198,7 @@ def _outline(text: str) -> _Outline:
     if opening is None:
         raise BodyFault("the body is not a JSON object")
     values: dict[str, object] = {}
-    spans: dict[str, tuple[Span, ...]] = {}
+    spans: dict[str, list[Span]] = {}
     try:
         at = _walk(text, opening.end(), values, spans)
     except (ValueError, StopIteration):
@@ -211,7 +211,7 @@ def _outline(text: str) -> _Outline:
     return _Outline(values, spans, opening.end())
 
 
-def _walk(text: str, at: int, values: dict[str, object], spans: dict[str, tuple[Span, ...]]) -> int:
+def _walk(text: str, at: int, values: dict[str, object], spans: dict[str, list[Span]]) -> int:
     """Go over the members from `at`, fill both maps; returns the end of the last one."""
     found = _FIRST.match(text, at)
     while found:
@@ -219,7 +219,10 @@ def _walk(text: str, at: int, values: dict[str, object], spans: dict[str, tuple[
         key = quoted[1:-1] if quoted.isascii() and "\\" not in quoted else _exact(quoted)
         start = found.end()
         values[key], at = _scan(text, start)
-        spans[key] = (*spans[key], (start, at)) if key in spans else ((start, at),)
+        if key in spans:
+            spans[key].append((start, at))
+        else:
+            spans[key] = [(start, at)]
         found = _NEXT.match(text, at)
     return at
 
@@ -228,7 +231,7 @@ def _quoted(name: str) -> bytes:
     return json.dumps(name).encode("ascii")
 
 
-def _model(top: dict[str, object], text: str, spans: Mapping[str, tuple[Span, ...]]) -> str | None:
+def _model(top: dict[str, object], text: str, spans: Mapping[str, Sequence[Span]]) -> str | None:
     if "model" not in top:
         return None
     model = top["model"]
