@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from .problems import Wrong
-from .values import describe, listed, string
+from .values import describe, each, listed, string
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -129,7 +129,7 @@ def listen(value: object) -> Listen:
 def listeners(value: object) -> tuple[Listen, ...]:
     """One address or a list; a TCP port 0 may stand in it more than once."""
     items = value if isinstance(value, list) else [value]
-    places = tuple(listen(item) for item in items)
+    places = tuple(each(listen, items))
     fixed = [place for place in places if not (isinstance(place, Tcp) and place.port == 0)]
     for place in fixed:
         if fixed.count(place) > 1:
@@ -147,8 +147,8 @@ def server_listeners(value: object) -> tuple[Listen, ...]:
 def trusted(value: object) -> Trusted:
     """A list of IP addresses, networks in CIDR form, and `unix:`."""
     entries = listed(string)(value)
-    networks = tuple(_network(entry) for entry in entries if entry != "unix:")
-    return Trusted(networks, "unix:" in entries)
+    networks = each(_network, (entry for entry in entries if entry != "unix:"))
+    return Trusted(tuple(networks), "unix:" in entries)
 
 
 def base_url(value: object) -> Base:

@@ -36,7 +36,12 @@ class ConfigError(Exception):
 
 
 class Wrong(ValueError):
-    """A single value is wrong; whoever knows the key path adds it."""
+    """A value is wrong; whoever knows the key path adds it. A list or a table may be wrong in
+    several ways: `texts` has one for each."""
+
+    def __init__(self, *texts: str) -> None:
+        super().__init__("; ".join(texts))
+        self.texts = texts
 
 
 class Notes:
@@ -81,15 +86,18 @@ class Notes:
 KEY_WORDS = frozenset({"api_key", "apikey", "key", "token", "secret", "password", "bearer"})
 """Names under which people try to write a key into the file."""
 
+CLOSE = 0.65
+"""How alike names must be: `tow` may be meant for `two`, `nope` is not meant for `openai`."""
+
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """The remedy for an unknown name: the closest known one, or all of them."""
     from difflib import get_close_matches  # only a faulty file pays for this import
 
-    choices = list(known)
+    choices = [choice for choice in known if choice]  # "": one that is wrong itself
     if name.lower() in KEY_WORDS and "key_env" in choices:
         return 'a key never stands in the file: name its variable with "key_env"'
-    close = get_close_matches(name, choices, n=1, cutoff=0.6)
+    close = get_close_matches(name, choices, n=1, cutoff=CLOSE)
     if close:
         return f'did you mean "{close[0]}"?'
     return f"expected one of: {', '.join(choices)}"

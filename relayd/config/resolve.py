@@ -138,7 +138,8 @@ def _known_base(path: str, table: ProviderTable, kind: str, notes: Notes) -> Bas
     why = f'"{table.name}" is no known provider; {suggest(table.name, known_providers.KNOWN)}'
     if kind != CUSTOM:
         why = f"{kind} gives each customer its own"
-    if not notes.has(f"{path}.base_url") and not notes.has(f"{path}.kind"):
+    told = any(notes.has(f"{path}.{name}") for name in ("base_url", "kind", "name"))
+    if not told:
         notes.add(f"{path}.base_url", f"missing; {why}")
     return None
 

@@ -143,7 +143,8 @@ def read(kind: type[D], table: object, path: str, notes: Notes) -> D:
         try:
             values[name] = metadata["read"](table[name])
         except Wrong as wrong:
-            notes.add(f"{path}.{name}", str(wrong))
+            for text_ in wrong.texts:
+                notes.add(f"{path}.{name}", text_)
     return kind(**values)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from ..quota import zone
 from ..surfaces import Surface
 from .problems import Wrong, suggest
 
+A = TypeVar("A")
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 Reader = Callable[[object], T]
@@ -151,6 +152,20 @@ def seconds(low: float = 0.05, high: float = 86_400) -> Reader[float]:
     return number(low, high, "seconds")
 
 
+def each(reader: Callable[[A], T], items: Iterable[A]) -> list[T]:
+    """What `reader` makes of every item; raises `Wrong` with what is wrong with all of them."""
+    done: list[T] = []
+    texts: list[str] = []
+    for item in items:
+        try:
+            done.append(reader(item))
+        except Wrong as wrong:
+            texts += wrong.texts
+    if texts:
+        raise Wrong(*texts)
+    return done
+
+
 def choice(kind: type[E]) -> Reader[E]:
     """A member of `kind` by its value."""
     values = [member.value for member in kind]
@@ -158,9 +173,7 @@ def choice(kind: type[E]) -> Reader[E]:
     def read(value: object) -> E:
         if string(value) not in values:
             shown = " | ".join(f'"{name}"' for name in values)
-            raise Wrong(
-                f"expected {shown}, got {describe(value)}; {suggest(string(value), values)}"
-            )
+            raise Wrong(f"expected {shown}, got {describe(value)}")
         return kind(string(value))
 
     return read
@@ -173,12 +186,10 @@ def listed(reader: Reader[T], *, least: int = 0) -> Reader[tuple[T, ...]]:
         items = value if isinstance(value, list) else [value]
         if len(items) < least:
             raise Wrong("expected at least one entry, got an empty list")
-        done: list[T] = []
-        for item in items:
-            entry = reader(item)
-            if entry in done:
-                raise Wrong(f"expected each entry once, got {describe(item)} twice")
-            done.append(entry)
+        done = each(reader, items)
+        for number, entry in enumerate(done):
+            if entry in done[:number]:
+                raise Wrong(f"expected each entry once, got {describe(items[number])} twice")
         return tuple(done)
 
     return read
@@ -190,7 +201,7 @@ def mapping(names: Reader[str], values: Reader[T]) -> Reader[tuple[tuple[str, T]
     def read(value: object) -> tuple[tuple[str, T], ...]:
         if not isinstance(value, dict):
             raise Wrong(f"expected a table, got {describe(value)}")
-        return tuple((names(name), _of(name, values, item)) for name, item in value.items())
+        return tuple(each(lambda pair: (names(pair[0]), _of(*pair, values)), value.items()))
 
     return read
 
@@ -227,7 +238,7 @@ def statuses(value: object) -> frozenset[int]:
     """Statuses that move on: integers or classes, spelled out; 401 and 403 are never in it."""
     if not isinstance(value, list):
         raise Wrong(f"expected a list, got {describe(value)}")
-    return frozenset(code for item in value for code in _status(item)) - UNNAMED_STATUSES
+    return frozenset(code for codes in each(_status, value) for code in codes) - UNNAMED_STATUSES
 
 
 def _status(item: object) -> tuple[int, ...] | range:
@@ -282,11 +293,14 @@ def query(value: object) -> str:
 
 def members(value: object) -> tuple[tuple[str, bytes], ...]:
     """Top-level members of a request: a table, each value as compact JSON."""
-    pairs = mapping(text, _json)(value)
-    for name, _ in pairs:
-        if name in OWN_MEMBERS:
-            raise Wrong(f'"{name}" cannot be set here: {OWN_MEMBERS[name]}')
-    return pairs
+    return mapping(_member, _json)(value)
+
+
+def _member(value: object) -> str:
+    name = text(value)
+    if name in OWN_MEMBERS:
+        raise Wrong(f'"{name}" cannot be set here: {OWN_MEMBERS[name]}')
+    return name
 
 
 def _json(value: object) -> bytes:
@@ -308,8 +322,8 @@ def price(value: object) -> Price:
     return Price(**amounts)
 
 
-def _of(name: str, reader: Reader[T], item: object) -> T:
+def _of(name: str, item: object, reader: Reader[T]) -> T:
     try:
         return reader(item)
     except Wrong as wrong:
-        raise Wrong(f"{name}: {wrong}") from wrong
+        raise Wrong(*(f"{name}: {words}" for words in wrong.texts)) from wrong

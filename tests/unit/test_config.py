@@ -62,6 +62,22 @@ def test_five_faults_are_five_problems() -> None:
     ]
 
 
+def test_each_fault_of_a_list_is_a_problem_with_its_place() -> None:
+    text = '[server]\nlisten = ["127.0.0.1:99999", "here"]\n[failover]\nstatuses = [200, 401]\n'
+    assert [line.split(": ")[1] for line in problems(text + ONE)] == [
+        *["server.listen"] * 2,
+        *["failover.statuses"] * 2,
+    ]
+
+
+def test_a_table_without_a_name_is_one_fault_and_no_name_to_choose() -> None:
+    text = '[[provider]]\nmodel = "m"\n[[route]]\nname = "r"\nproviders = ["x"]\n'
+    assert problems(text + ONE) == [
+        "config.toml: provider[1].name: missing; it has no default",
+        'config.toml: route[r].providers: no provider "x"; expected one of: one',
+    ]
+
+
 def test_an_error_keeps_its_problems_apart() -> None:
     error = ConfigError([Problem("f", "a.b", "bad"), Problem("f", "", "worse")])
     assert error.problems == (Problem("f", "a.b", "bad"), Problem("f", "", "worse"))

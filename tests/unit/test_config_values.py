@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import pytest
 
-from relayd.config import values
+from relayd.config import addresses, values
 from relayd.config.problems import Wrong
 from relayd.config.values import Price, Reader
 from relayd.surfaces import Surface
@@ -85,7 +85,7 @@ def test_a_right_value_is_read(reader: Reader[object], raw: object, value: objec
         (values.number(0, 1), "1", 'got "1"'),
         (values.seconds(), 0.04, "expected seconds from 0.05 to 86400, got 0.04"),
         (values.seconds(), 86_401, "got 86401"),
-        (values.choice(Colour), "rde", 'expected "red" | "green", got "rde"; did you mean "red"?'),
+        (values.choice(Colour), "rde", 'expected "red" | "green", got "rde"'),
         (values.listed(values.text, least=1), [], "expected at least one entry"),
         (values.listed(values.text), ["a", "a"], 'expected each entry once, got "a" twice'),
         (values.listed(values.text), [{}], "expected a string, got a table"),
@@ -134,6 +134,29 @@ def test_a_wrong_value_is_refused_by_name(reader: Reader[object], raw: object, w
     with pytest.raises(Wrong) as caught:
         reader(raw)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reader", "raw", "texts"),
+    [
+        (values.listed(values.text), ["a", 1, ""], ["a string, got 1", "a string that is not"]),
+        (values.mapping(values.text, values.text), {"a": 1, "b": 2}, ["a: expected", "b: expec"]),
+        (values.mapping(values.text, values.statuses), {"a": [1, 401]}, ["a: exp", "a: 401 can"]),
+        (values.statuses, [401, 403, 429, 700], ["401 cannot", "403 cannot", "got 700"]),
+        (values.surfaces, ["chta", "chat", "x"], ['"chat"?', 'unknown name "x"']),
+        (values.members, {"model": 1, "stream": True}, ['"model" cannot', '"stream" cannot']),
+        (addresses.listeners, ["a", "127.0.0.1:99999"], ['got "a"', "got 99999"]),
+        (addresses.trusted, ["a", "unix:", "b"], ['got "a"', 'got "b"']),
+    ],
+)
+def test_every_fault_of_a_list_or_table_is_told(
+    reader: Reader[object], raw: object, texts: list[str]
+) -> None:
+    with pytest.raises(Wrong) as caught:
+        reader(raw)
+    assert len(caught.value.texts) == len(texts)
+    for told, words in zip(caught.value.texts, texts, strict=True):
+        assert words in told
 
 
 @pytest.mark.parametrize(
