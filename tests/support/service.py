@@ -152,7 +152,8 @@ class Reader:
 
     async def rest(self, streams: Streams) -> None:
         """Read to the end: every byte that the provider sent, once, and a proper end."""
-        await self.answer.read()
+        async with asyncio.timeout(READY_CAP):
+            await self.answer.read()
         assert self.answer.ended is Ended.CHUNKS, f"{self.name}: {self.answer.ended}"
         assert self.answer.body == streams.sent[self.name], f"{self.name}: bytes differ"
         assert self.answer.body.endswith(builders.DONE)
@@ -254,7 +255,10 @@ class Generations:
 
     async def line(self, *parts: str) -> None:
         """Wait for a line of either stream that holds all of these."""
-        await self.running.line(lambda line: all(part in line for part in parts))
+        try:
+            await self.running.line(lambda line: all(part in line for part in parts))
+        except TimeoutError:
+            raise AssertionError(f"no line with {parts}:\n{self.running.output}") from None
 
     def signal(self, number: signal.Signals) -> None:
         """To the youngest one."""
