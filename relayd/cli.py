@@ -14,12 +14,20 @@ from pathlib import Path
 
 from . import __version__
 from .config import Config, ConfigError, from_environment, load
+from .surfaces import Surface
 
 EX_OK = 0
 EX_FAILED = 1
 EX_CONFIG = 78
 
 DEFAULT_FILE = "/etc/relayd/config.toml"
+
+SIGNALS = (
+    "SIGTERM and SIGINT drain (a second one ends at once), SIGHUP reads the file again, SIGUSR2 "
+    "hands over to a new generation."
+)
+
+Run = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,50 +50,71 @@ def parser() -> argparse.ArgumentParser:
         prog="relayd",
         description="An OpenAI-compatible gateway that replaces a failing provider before the "
         "first byte.",
+        epilog="Exit codes: 0 fine, 1 failed, 2 usage, 78 configuration.",
     )
     top.add_argument("--version", action="version", version=f"relayd {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
-    serve = commands.add_parser("serve", help="run the daemon")
+    def command(name: str, run: Run, words: str, more: str = "") -> argparse.ArgumentParser:
+        text = f"{words[:1].upper()}{words[1:]}. {more}"
+        added: argparse.ArgumentParser = commands.add_parser(name, help=words, description=text)
+        added.set_defaults(run=run)
+        return added
+
+    serve = command("serve", _serve, "run the daemon", SIGNALS)
     configured(serve)
     serve.add_argument(
-        "--listen", action="append", default=[], metavar="ADDR", help="instead of server.listen"
+        "--listen",
+        action="append",
+        default=[],
+        metavar="ADDR",
+        help='"host:port" or "unix:/path" instead of server.listen; may be repeated',
     )
-    serve.set_defaults(run=_serve)
 
-    check = commands.add_parser("check", help="validate the configuration, every problem at once")
+    check = command("check", _check, "validate the configuration, every problem at once")
     configured(check)
-    check.add_argument("--online", action="store_true", help="also ask each provider with its key")
-    check.set_defaults(run=_check)
+    check.add_argument(
+        "--online", action="store_true", help="also ask each provider for its models with its key"
+    )
 
-    send = commands.add_parser("send", help="send one request through the chain, without a server")
+    trace = "The answer goes to stdout as it arrives, the route trace and log lines to stderr."
+    send = command("send", _send, "send one request through the chain, without a server", trace)
     configured(send)
     send.add_argument("request", metavar="REQUEST.json", help="the body; - reads stdin")
-    send.add_argument("--surface", default="chat", help="chat, completions, embeddings, ...")
+    known = ", ".join(surface.value for surface in Surface)
+    send.add_argument("--surface", default="chat", help=f"one of {known}; chat by default")
     send.add_argument("--user", help="the user's id")
     send.add_argument("--trace", metavar="FILE", help="the route trace here instead of on stderr")
-    send.set_defaults(run=_send)
 
-    demo = commands.add_parser("demo", help="a failing primary, a backup and relayd on loopback")
-    demo.set_defaults(run=_demo)
+    command("demo", _demo, "a failing primary, a working backup and relayd, on loopback")
 
-    health = commands.add_parser("healthcheck", help="ask the running daemon; exit 0 or 1")
+    health = command("healthcheck", _healthcheck, "ask the running daemon; exit 0 or 1")
     configured(health)
-    health.add_argument("--url", help="instead of a configuration, e.g. http://127.0.0.1:8080")
-    health.set_defaults(run=_healthcheck)
+    health.add_argument(
+        "--url", help="http://host:port, https://host or unix:/path, instead of a configuration"
+    )
 
-    live = commands.add_parser("top", help="the live picture of a running daemon")
+    live = command("top", _top, "the live picture of a running daemon", "It needs admin.listen.")
     configured(live)
     live.add_argument("--once", action="store_true", help="one snapshot instead of a live picture")
-    live.set_defaults(run=_top)
     return top
 
 
 def configured(command: argparse.ArgumentParser) -> None:
     """The options that say where the configuration is."""
     source = command.add_mutually_exclusive_group()
-    source.add_argument("-c", "--config", metavar="FILE", help=f"default: {DEFAULT_FILE}")
-    source.add_argument("--env", action="store_true", help="build it from the environment")
+    source.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        help="the configuration; by default $RELAYD_CONFIG, then config.toml in "
+        f"$CONFIGURATION_DIRECTORY, then {DEFAULT_FILE}",
+    )
+    source.add_argument(
+        "--env",
+        action="store_true",
+        help="build it from variables: PROVIDER, FALLBACK, <NAME>_API_KEY, <NAME>_MODEL ...",
+    )
 
 
 def read_config(
@@ -161,7 +190,9 @@ def _check(args: argparse.Namespace) -> int:
         from .online import check_online
 
         return check_online(config)
-    print(f"{config.source}: ok, {len(config.providers)} providers, {len(config.routes)} routes")
+    providers = ", ".join(provider.name for provider in config.providers)
+    routes = ", ".join(route.name for route in config.routes)
+    print(f"{config.source}: ok; providers: {providers}; routes: {routes}")
     return EX_OK
 
 

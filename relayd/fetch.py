@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -21,6 +22,10 @@ READ = 65536
 
 def reason(exc: OSError) -> str:
     """Why a connection failed, without the address that asyncio puts into its text."""
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {exc.verify_message}"
+    if isinstance(exc, ssl.SSLError):  # its errno is none of the system's
+        return f"TLS fails: {exc.reason or exc}"
     return os.strerror(exc.errno) if exc.errno and exc.errno > 0 else exc.strerror or str(exc)
 
 

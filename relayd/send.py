@@ -75,7 +75,7 @@ async def _send(
                 async for chunk in reply:
                     _write(chunk)
             except errors.UpstreamError:
-                return False  # it broke off; the trace says so
+                return False  # it broke off; the journal says so
     return True
 
 
@@ -146,8 +146,11 @@ class _Journal:
         return {"status": self._status, "attempts": [], "provider": None, "duration_ms": 0.0}
 
     def exchange(self, record: Record) -> None:
-        """The exchange has ended."""
+        """The exchange has ended; an answer that broke off is told, since its attempt was good."""
         self.record = record
+        if record.commit is not None and record.end_reason not in ("complete", "client_left"):
+            text = f"the answer broke off: {record.end_reason}"
+            self._log.event("warning", "broke_off", text, id=record.id, provider=record.provider)
 
     def attempt_failed(self, record: Record, attempt: Attempt, detail: str) -> None:
         """See `engine.Journal`."""

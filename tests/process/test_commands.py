@@ -72,6 +72,28 @@ def request_file(folder: Path, **more: Any) -> str:
     return str(file)
 
 
+# ---- help
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("serve", ["SIGUSR2", "--listen ADDR", "$RELAYD_CONFIG", "PROVIDER, FALLBACK"]),
+        ("check", ["every problem at once", "--online", "$CONFIGURATION_DIRECTORY"]),
+        ("send", ["REQUEST.json", "chat, completions, embeddings", "--trace FILE"]),
+        ("demo", ["a working backup"]),
+        ("healthcheck", ["--url URL", "unix:/path"]),
+        ("top", ["admin.listen", "--once"]),
+    ],
+)
+async def test_help_says_what_a_command_does_and_needs(command: str, words: list[str]) -> None:
+    result = await run(command, "--help", COLUMNS="200", LC_ALL="C")
+    assert (result.code, result.err) == (0, "")
+    for each in words:
+        assert each in result.out
+    assert result.out.isascii()
+
+
 # ---- demo
 
 
@@ -137,6 +159,18 @@ async def test_what_is_no_http_is_not_healthy() -> None:
         result = await run("healthcheck", "--url", f"http://127.0.0.1:{port}")
     assert result.code == 1
     assert "not an HTTP/1.x status line" in result.err
+
+
+async def test_tls_that_fails_says_so(tmp_path: Path) -> None:
+    async with Plain(b"HTTP/1.1 400 No\r\n\r\n") as port:
+        plain = await run("healthcheck", "--url", f"https://127.0.0.1:{port}")
+    async with ScriptedProvider(tls=Authority(tmp_path).server(), name="a") as a:
+        url = f"https://127.0.0.1:{a.address[1]}"
+        stranger = await run("healthcheck", "--url", url)
+    assert (plain.code, stranger.code) == (1, 1)
+    assert "no answer from 127.0.0.1 port" in plain.err
+    assert ": tls fails: " in plain.err
+    assert ": its certificate is refused: " in stranger.err
 
 
 async def test_silence_ends_after_two_seconds() -> None:
@@ -254,6 +288,9 @@ async def test_send_fails_when_the_answer_breaks_off(tail: bytes, tmp_path: Path
     assert result.code == 1
     assert result.out.startswith(builders.delta("one").decode())
     assert result.trace["status"] == 200
+    told = json.loads(result.err.splitlines()[0])
+    assert (told["level"], told["event"]) == ("warning", "broke_off")
+    assert told["message"] == "the answer broke off: upstream_truncated"
 
 
 async def test_send_of_what_is_no_request_says_why(tmp_path: Path) -> None:
