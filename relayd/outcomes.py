@@ -38,8 +38,6 @@ class Outcome(StrEnum):
     UNSUITABLE = "unsuitable"
     REFUSED = "refused"
     TOO_LARGE = "too_large"
-    TRUNCATED = "truncated"
-    STALLED = "stalled"
     DEADLINE = "deadline"
     CLIENT_LEFT = "client_left"
     CLIENT_STALLED = "client_stalled"
@@ -83,8 +81,6 @@ RULES = {
     Outcome.UNSUITABLE: Rule(True, Verdict.ANSWERED),
     Outcome.REFUSED: Rule(False, Verdict.ANSWERED),
     Outcome.TOO_LARGE: Rule(False, Verdict.NEUTRAL),
-    Outcome.TRUNCATED: Rule(False, Verdict.FAILURE),
-    Outcome.STALLED: Rule(False, Verdict.FAILURE),
     Outcome.DEADLINE: _ENDED,
     Outcome.CLIENT_LEFT: _ENDED,
     Outcome.CLIENT_STALLED: _ENDED,

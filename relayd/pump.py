@@ -49,6 +49,7 @@ class Pump:
         "_stalled_at",
         "_watcher",
         "end",
+        "fault",
         "first_content",
         "max_gap",
         "sent",
@@ -69,6 +70,7 @@ class Pump:
         self._behind: int | None = None  # bytes pending when last looked at, while paused
         self._stalled_at = 0.0
         self.end: End | None = None
+        self.fault: Exception | None = None  # one of our own
         self.first_content = answer.content_at
         self.max_gap = 0.0
         self.sent = len(answer.held)
@@ -83,6 +85,8 @@ class Pump:
             self._begin()
             while self.end is None:
                 await self._clock.wake.wait()
+            if self.fault is not None:
+                raise self.fault
             return self.end
         finally:
             self._clock.alarm.action = self._clock.rang
@@ -108,13 +112,15 @@ class Pump:
             return
         try:
             payload = self._body.feed(data)
+            if payload:
+                self._pass_on(payload)
+            if self._body.done:
+                self._finish()
         except BadChunk:
             self._stop(End.UPSTREAM_TRUNCATED)
-            return
-        if payload:
-            self._pass_on(payload)
-        if self._body.done:
-            self._finish()
+        except Exception as exc:  # noqa: BLE001  (raised by `run`: this is called by the event loop)
+            self.fault = exc
+            self._stop(End.INTERNAL_ERROR)
 
     def _pass_on(self, payload: bytes) -> None:
         self.sent += len(payload)

@@ -13,6 +13,12 @@ from typing import Any
 
 import pytest
 
+from relayd.admission import ask_for
+from relayd.exchange import Exchange
+from relayd.queuesink import QueueSink
+from relayd.record import Record
+from relayd.surfaces import Surface
+from relayd.wake import Clock, Wake
 from tests.support import builders
 from tests.support.client import RawClient, Response
 from tests.support.gateway import Gateway, config_for, gateway
@@ -418,3 +424,43 @@ async def test_the_connection_serves_on_after_an_error_event_of_our_own() -> Non
     async with asked(breaks_off(CHAT.content, then="fin")) as (_, client, answer):
         await answer.read()
         assert (await client.get("/healthz")).status == 200
+
+
+# ---- a fault of relayd's own
+
+
+class Stumbles(QueueSink):
+    """A sink with a fault: its second payload cannot be written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.payloads = 0
+
+    def write(self, payload: bytes) -> None:
+        self.payloads += 1
+        if self.payloads == 2:
+            raise ZeroDivisionError("of a secret")
+        super().write(payload)
+
+
+async def test_a_fault_of_relayd_ends_a_stream_honestly_and_blames_nobody() -> None:
+    script = events(builders.delta("a"), builders.delta("b"), delay=1.0, end=False)
+    async with (
+        ScriptedProvider(script, name="a") as a,
+        gateway(config_for(a, breaker={"failures": 1})) as g,
+    ):
+        loop, engine, sink = asyncio.get_running_loop(), g.app.engine, Stumbles()
+        clock, record = Clock(loop, Wake(loop)), Record("id", 0.0)
+        body = json.dumps(CHAT.request(stream=True)).encode()
+        config = engine.setup.config
+        ask = ask_for(config, Surface.CHAT, body, [], None, None, record, loop.time())
+        await Exchange(engine, engine.setup, ask, sink, clock, record).run()
+        clock.alarm.stop()
+        sent, _, error = (await sink.take()).partition(builders.delta("a"))
+        assert sent == b""
+        assert json.loads(error.removeprefix(b"data: "))["error"]["code"] == "internal_error"
+        await asyncio.sleep(0.1)
+        assert a.open == 0
+        assert (g.exchange["end_reason"], g.exchange["ended_by"]) == ("internal_error", "relayd")
+        assert [line["event"] for line in g.log if "event" in line] == ["internal_error"]
+        assert "secret" not in json.dumps(g.log)

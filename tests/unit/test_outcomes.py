@@ -95,11 +95,6 @@ def test_who_refuses_the_request_or_the_key_answers(outcome: Outcome) -> None:
     assert RULES[outcome].moves_on is (outcome is Outcome.UNSUITABLE)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.TRUNCATED, Outcome.STALLED])
-def test_after_the_commit_nobody_else_is_asked(outcome: Outcome) -> None:
-    assert (RULES[outcome].moves_on, RULES[outcome].verdict) == (False, Verdict.FAILURE)
-
-
 def test_only_what_is_transient_is_asked_again() -> None:
     again = {outcome for outcome in Outcome if RULES[outcome].again}
     broken = {Outcome.DNS, Outcome.CONNECT, Outcome.TLS, Outcome.CLOSED}
