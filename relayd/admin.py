@@ -165,7 +165,7 @@ class Admin:
             judge_body(visit.request, self._rules().max_request_bytes)
             endpoint = TABLE.get(visit.request.path)
             if endpoint is None:
-                raise errors.NotFound()
+                raise errors.NotFound("there is nothing at this path; see /status and /metrics")
             if visit.request.method not in ("GET", "HEAD"):
                 raise errors.MethodNotAllowed("GET, HEAD")
             if visit.body_waits:

@@ -26,6 +26,9 @@ SURFACES = {"/v1" + path: surface for surface, path in PATHS.items()}
 
 MODELS = "/v1/models"
 
+NOTHING_HERE = "there is nothing at this path; the API is below /v1"
+"""Most often an SDK whose base URL lacks its `/v1`."""
+
 QUIET = frozenset({"/healthz", "/readyz", "/health"})
 """Probes: their successes are not worth a log line each."""
 
@@ -82,7 +85,7 @@ class Endpoints:
             client = identify(config, request.fields, endpoint.surface if endpoint else None)
             visit.record.client = client.name if client else None
         if endpoint is None:
-            raise errors.NotFound()
+            raise errors.NotFound(NOTHING_HERE)
         if request.method != endpoint.method and not (
             request.method == "HEAD" and endpoint.method == "GET"
         ):

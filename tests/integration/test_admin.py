@@ -103,6 +103,7 @@ async def test_the_admin_listener_has_nothing_else(path: str, tmp_path: Path) ->
         answer = await w.get(path)
         assert answer.status == 404
         assert answer.json()["error"]["code"] == "not_found"
+        assert "see /status and /metrics" in answer.json()["error"]["message"]
 
 
 async def test_without_an_address_there_is_no_admin_listener() -> None:

@@ -136,6 +136,13 @@ async def test_an_unknown_path_is_a_404() -> None:
         check(await g.get("/v2/nothing"), 404, "not_found", "invalid_request_error")
 
 
+async def test_a_base_url_without_its_v1_is_told_where_the_api_is() -> None:
+    async with ScriptedProvider(name="a") as a, gateway(config_for(a)) as g:
+        answer = await g.post("/chat/completions", builders.chat())
+        check(answer, 404, "not_found")
+        assert answer.error["message"] == "there is nothing at this path; the API is below /v1"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
