@@ -144,8 +144,9 @@ class Server:
             server.close()
 
     def close_listeners(self, *, shared: bool = True) -> None:
-        """Accept no more, and end the connections that are kept alive and idle.
+        """Accept no more. Whoever is connected may ask once more, and is told that it ends then.
 
+        An idle connection is not cut: nginx may have a POST on its way on it, and would answer 502.
         Without `shared` the sockets of others stay open, for their clients to be told. Unix socket
         files made here are removed, unless they were replaced meanwhile.
         """
@@ -154,7 +155,6 @@ class Server:
                 server.close()
         for session in self._sessions.values():
             session.last()
-            session.dismiss()
         for path, inode in self._paths:
             with contextlib.suppress(OSError):
                 if os.stat(path).st_ino == inode:

@@ -8,6 +8,7 @@ served.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class Rules:
     max_request_bytes: int
     head_timeout: float
     body_timeout: float
+    write_timeout: float
     idle_timeout: float
 
     @classmethod
@@ -53,6 +55,7 @@ class Rules:
             server.max_request_bytes,
             server.head_timeout,
             server.body_timeout,
+            server.write_timeout,
             server.idle_timeout,
         )
 
@@ -89,7 +92,6 @@ class Session:
 
     __slots__ = (
         "_draining",
-        "_kept",
         "_known",
         "_rules",
         "_serve",
@@ -120,7 +122,6 @@ class Session:
         self._rules = rules
         self._serve = serve
         self._draining = draining
-        self._kept = False  # between an answer and the next request
         self.busy = False  # from the first byte of a request to the end of its answer
         self._known = KnownLines(known)
         conn.wake = self.wake
@@ -150,7 +151,6 @@ class Session:
         self.sink.start(None)
         try:
             request = await self._head()
-            self._kept = False
             if request is None:
                 return False
             self.busy = True
@@ -169,14 +169,6 @@ class Session:
         if not self.sink.opened:
             self.sink.keep_alive = False
 
-    def dismiss(self) -> None:
-        """Close the connection if it is kept alive and nothing is asked on it: relayd stops.
-
-        One that was never used stays: its client has just connected and is about to ask.
-        """
-        if self._kept and not self.conn.buffer:
-            self.wake.interrupt(Why.DRAINING)
-
     async def _after(self) -> bool:
         self.conn.on_end = _nothing
         stopping = self.wake.why is Why.DRAINING
@@ -184,11 +176,18 @@ class Session:
         self.clock.deadline = float("inf")
         if self.sink.keep_alive and not self.conn.ended and not self.conn.overran:
             self.conn.hold = True
-            self._kept = True
+            if self.conn.buffer or not self.conn.writable:
+                await self._pace()
             return not stopping
         if self.sink.opened and not self.conn.ended and not self.conn.transport.is_closing():
             await self._linger()
         return False
+
+    async def _pace(self) -> None:
+        """Between pipelined requests: others get their turn, and answers are not piled up."""
+        await asyncio.sleep(0)
+        if not self.conn.writable:
+            await self.sink.flush(self.clock, self._rules().write_timeout)
 
     def _answer(self, error: errors.RelayError) -> None:
         """An error before there was a request to speak of."""
@@ -210,7 +209,8 @@ class Session:
                 request = take_request(conn.buffer, rules.max_head_bytes, self._known)
                 if request is not None:
                     self.clock.disarm()
-                    conn.resume()
+                    if len(conn.buffer) <= conn.limit:
+                        conn.resume()
                     return request
                 read = len(conn.buffer)
             if conn.ended:

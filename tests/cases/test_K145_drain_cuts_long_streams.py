@@ -37,6 +37,8 @@ async def test_a_running_stream_ends_in_its_own_time_and_nothing_new_begins(drai
             assert not stopping.done()
             with pytest.raises(ConnectionRefusedError):
                 await RawClient(address).connect()
+            told = await idle.get("/healthz")
+            assert (told.status, told.field("Connection")) == (200, "close")
             assert await idle.ended() is Ended.CLOSE
             await reading
             ended = elapsed() - began
