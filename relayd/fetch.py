@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -18,15 +16,6 @@ from .http1 import BadResponse, ResponseHead, response_body, take_response
 
 READ = 65536
 """Bytes of one read."""
-
-
-def reason(exc: OSError) -> str:
-    """Why a connection failed, without the address that asyncio puts into its text."""
-    if isinstance(exc, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {exc.verify_message}"
-    if isinstance(exc, ssl.SSLError):  # its errno is none of the system's
-        return f"TLS fails: {exc.reason or exc}"
-    return os.strerror(exc.errno) if exc.errno and exc.errno > 0 else exc.strerror or str(exc)
 
 
 class NoAnswer(Exception):

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from .config import Config, Listen, Unix
 from .dial import tls_context
-from .fetch import NoAnswer, fetch, reason
+from .fetch import NoAnswer, fetch
+from .net import reason
 
 LIMIT = 2.0
 """Seconds for the whole answer: a supervisor that asks every few seconds must not pile up."""
@@ -74,7 +75,7 @@ async def _ask(place: Place) -> str | None:
     except TimeoutError:
         return f"no answer from {where} within {LIMIT:g} s"
     except OSError as exc:
-        return f"no answer from {where}: {reason(exc).lower()}"
+        return f"no answer from {where}: {reason(exc)}"
     except NoAnswer as exc:
         return f"no answer from {where}: {exc}"
     return None if answer.status == 200 else f"{where} answers with status {answer.status}"

@@ -13,6 +13,7 @@ import contextlib
 import os
 import select
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,17 @@ SALVAGED_READS = 4
 
 WRITE_HIGH = 65536
 """Bytes that may wait for a slow reader before its source is paused (asyncio's own default)."""
+
+
+def reason(exc: OSError) -> str:
+    """Why there is no connection, file or listener: words of the system, without asyncio's."""
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {exc.verify_message}"
+    if isinstance(exc, ssl.SSLError):  # its errno is none of the system's
+        return f"TLS fails: {exc.reason or exc}"
+    number = exc.errno or 0
+    words = os.strerror(number) if number > 0 else exc.strerror or str(exc) or type(exc).__name__
+    return words[:1].lower() + words[1:]
 
 
 def _nothing() -> None:

@@ -16,7 +16,8 @@ from . import __version__
 from .adapters import COMMON, Adapter, adapter_for
 from .config import Config, Provider, Secret
 from .dial import EYEBALLS_DELAY, tls_context
-from .fetch import Fetched, NoAnswer, fetch, reason
+from .fetch import Fetched, NoAnswer, fetch
+from .net import reason
 from .outbound import host_field
 from .surfaces import Surface
 
@@ -67,7 +68,7 @@ async def _check_key(provider: Provider, key: Secret | None) -> Finding:
         return Finding(False, f"connected, but no answer within {ANSWER_LIMIT:g} s")
     except (OSError, NoAnswer) as exc:
         words = reason(exc) if isinstance(exc, OSError) else str(exc)
-        return Finding(False, f"connected, but no answer: {words.lower()}")
+        return Finding(False, f"connected, but no answer: {words}")
     return _judged(provider, key, answer)
 
 
@@ -91,9 +92,9 @@ async def _connect(provider: Provider) -> tuple[asyncio.StreamReader, asyncio.St
     except ssl.SSLCertVerificationError as exc:
         words = f"reachable, but its certificate is refused: {exc.verify_message}; check ca_file"
     except ssl.SSLError as exc:
-        words = f"reachable, but TLS fails: {exc.reason}; check base_url and ca_file"
+        words = f"reachable, but {reason(exc)}; check base_url and ca_file"
     except OSError as exc:
-        words = f"not reachable: {reason(exc).lower()}; check base_url"
+        words = f"not reachable: {reason(exc)}; check base_url"
     raise _Unreachable(words)
 
 

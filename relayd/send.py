@@ -21,6 +21,7 @@ from .accesslog import Log
 from .config import Config, Format
 from .embed import Relay, route_trace
 from .masking import Masker
+from .net import reason
 from .record import Attempt, Record
 from .surfaces import Surface
 
@@ -40,7 +41,7 @@ def send(config: Config, path: str, surface: str, user: str | None, trace: str |
     try:
         body = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as exc:
-        _say(f"relayd: {path}: cannot be read: {(exc.strerror or str(exc)).lower()}")
+        _say(f"relayd: {path}: cannot be read: {reason(exc)}")
         return EX_FAILED
     journal = _Journal(config)
     done = False
@@ -101,7 +102,7 @@ def _tell(trace: dict[str, Any], file: str | None) -> bool:
     try:
         Path(file).write_text(line, encoding="ascii")
     except OSError as exc:
-        _say(f"relayd: {file}: cannot be written: {(exc.strerror or str(exc)).lower()}")
+        _say(f"relayd: {file}: cannot be written: {reason(exc)}")
         return False
     return True
 

@@ -21,7 +21,7 @@ from .config import Listen, Tcp, Trusted, Unix
 from .errors import Draining, Overloaded, RelayError
 from .httpsink import DateLine
 from .knownlines import KnownLines
-from .net import Conn
+from .net import Conn, reason
 from .session import Rules, Serve, Session
 from .visit import Peer
 from .wake import Clock, Wake, Why
@@ -262,8 +262,6 @@ def _remove_stale(path: str) -> None:
 
 
 def _reason(exc: OSError) -> str:
-    """The system's words for it without asyncio's, and the remedy. A resolver's are its own."""
-    number = exc.errno or 0
-    text = os.strerror(number) if number > 0 else exc.strerror or str(exc)
-    remedy = REMEDIES.get(number)
-    return f"{text[:1].lower()}{text[1:]}" + (f"; {remedy}" if remedy else "")
+    """The system's words for it, and the remedy."""
+    remedy = REMEDIES.get(exc.errno or 0)
+    return reason(exc) + (f"; {remedy}" if remedy else "")

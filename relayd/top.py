@@ -16,8 +16,9 @@ from contextlib import aclosing
 from enum import StrEnum
 
 from .config import Config, Listen, Unix
-from .fetch import NoAnswer, closing, payloads, read_head, reason
+from .fetch import NoAnswer, closing, payloads, read_head
 from .healthcheck import WILDCARDS
+from .net import reason
 from .status import FailedOverView, OpenView, ProviderView, Snapshot, TriedView, UserView
 from .statuspage import clock, duration, standing, wait
 
@@ -124,7 +125,7 @@ async def snapshots(listen: Listen) -> AsyncGenerator[Snapshot, None]:
     except TimeoutError:
         raise Unreachable(f"no answer from {where}: is the daemon stuck?") from None
     except OSError as exc:
-        words = f"no answer from {where}: {reason(exc).lower()}: is the daemon running?"
+        words = f"no answer from {where}: {reason(exc)}: is the daemon running?"
         raise Unreachable(words) from exc
     except NoAnswer as exc:
         raise Unreachable(f"no answer from {where}: {exc}") from exc

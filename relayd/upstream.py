@@ -8,7 +8,7 @@ quota, or how an answer reaches the client.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import socket
 import ssl
 
@@ -19,7 +19,7 @@ from .framing import BadChunk, Body
 from .headers import is_coded
 from .http1 import BadResponse, ResponseHead, response_body, take_response
 from .job import Answer, Job
-from .net import Conn
+from .net import Conn, reason
 from .outcomes import Outcome, classify
 from .peek import COMMIT, FAIL, LIMIT, MORE, WHOLE, Peek, Verdict, Why
 from .reach import Reach, release
@@ -75,18 +75,13 @@ async def _dial(job: Job, reach: Reach, clock: Clock) -> Conn:
         work = reach.dial(job.origin, clock)
         return await race(work, clock.wake, lambda: _look(clock), Conn.abort)
     except socket.gaierror as exc:
-        raise AttemptFailed(Outcome.DNS, detail=str(exc.strerror)) from exc
+        raise AttemptFailed(Outcome.DNS, detail=reason(exc)) from exc
     except ssl.SSLCertVerificationError as exc:
         raise AttemptFailed(Outcome.CERTIFICATE, detail=exc.verify_message) from exc
     except ssl.SSLError as exc:
         raise AttemptFailed(Outcome.TLS, detail=str(exc.reason)) from exc
     except OSError as exc:
-        raise AttemptFailed(Outcome.CONNECT, detail=_words(exc)) from exc
-
-
-def _words(exc: OSError) -> str:
-    # Not `strerror`: asyncio puts the address into it.
-    return os.strerror(exc.errno) if exc.errno else type(exc).__name__
+        raise AttemptFailed(Outcome.CONNECT, detail=reason(exc)) from exc
 
 
 def _look(clock: Clock) -> None:
@@ -195,16 +190,15 @@ class _Call:
 
     async def _error_body(self, head: ResponseHead, wait: float) -> bytes:
         """As much of an error answer as comes in `wait` seconds; the status stands without it."""
+        conn, clock = self.conn, self.clock
         if wait:
-            self.clock.arm("first_content", self.clock.now() + wait)
+            clock.arm("error_body", clock.now() + wait)
         text = bytearray()
-        try:
+        with contextlib.suppress(BadChunk):  # cut, silent or broken: what came is enough
             while not self._drain_into(text, refusal.MAX_ERROR_BODY):
-                if not wait:
+                if not wait or conn.ended or clock.expired is not None:
                     break
-                await self._more()
-        except (AttemptFailed, _Stale, BadChunk):
-            pass  # cut or silent: what came is enough
+                await clock.wake.wait()
         self._release(head)
         return bytes(text)
 

@@ -169,7 +169,7 @@ async def test_tls_that_fails_says_so(tmp_path: Path) -> None:
         stranger = await run("healthcheck", "--url", url)
     assert (plain.code, stranger.code) == (1, 1)
     assert "no answer from 127.0.0.1 port" in plain.err
-    assert ": tls fails: " in plain.err
+    assert ": TLS fails: " in plain.err
     assert ": its certificate is refused: " in stranger.err
 
 
