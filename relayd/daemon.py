@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from . import __version__
 from .activation import estate, given_sockets, open_doors
@@ -91,6 +92,7 @@ class Daemon:
     async def run(self) -> int:
         """Serve until a signal says otherwise; the exit code."""
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._uncaught)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop)
         loop.add_signal_handler(signal.SIGHUP, self._asked_to_reload)
@@ -128,6 +130,15 @@ class Daemon:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+
+    def _uncaught(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A fault outside of any exchange, e.g. no file left to accept a connection with.
+
+        asyncio would print a traceback, and in it the arguments of a callback.
+        """
+        exc = context.get("exception")
+        place = None if exc is None else where(exc)
+        self._log.event("error", "internal_error", "a fault outside of any request", where=place)
 
     # The end.
 

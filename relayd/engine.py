@@ -8,6 +8,7 @@ of requests in flight, the log. Does not know clients, HTTP or when to stop.
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import time
 from collections import defaultdict
@@ -165,10 +166,13 @@ def reach_for(config: Config) -> Reach:
 
 def where(exc: BaseException) -> str:
     """Type and place of a fault of our own: what a log line may say of it."""
+    kind = type(exc).__name__
+    if isinstance(exc, OSError) and exc.errno:
+        kind = f"{kind} {errno.errorcode.get(exc.errno, exc.errno)}"
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None:
-        return type(exc).__name__
+        return kind
     name = trace.tb_frame.f_code.co_filename.rpartition("/")[2]
-    return f"{type(exc).__name__} at {name}:{trace.tb_lineno}"
+    return f"{kind} at {name}:{trace.tb_lineno}"

@@ -124,6 +124,21 @@ async def test_a_figure_that_cannot_fit_stops_the_start_by_name(tmp_path: Path) 
     )
 
 
+async def test_without_a_file_for_a_new_connection_it_says_so_and_goes_on(tmp_path: Path) -> None:
+    """What asyncio prints by itself is a traceback on stderr."""
+    place = Place.free(tmp_path)
+    async with ScriptedProvider(name="a") as a:
+        text = config([place.tcp], a, more='loop = "asyncio"')
+        async with generations(tmp_path, text) as daemon:
+            limits = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (4, limits[1]))
+            async with RawClient(place.tcp) as waits:
+                await daemon.line('"event":"internal_error"', "EMFILE")
+                resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, limits)
+                assert (await waits.get("/healthz")).status == 200
+            assert daemon.running.err == []
+
+
 # ---- the event loop
 
 
