@@ -139,10 +139,13 @@ class Endpoints:
 
     async def _body(self, visit: Visit, config: Config) -> bytes:
         """The body of a request that becomes an exchange, if there is room for one."""
-        if self._engine.running >= config.server.max_exchanges:
+        engine, limit = self._engine, config.server.max_exchanges
+        if engine.running >= limit:
             raise errors.Overloaded()
         body = await visit.body()
         visit.record.bytes_in = len(body)
+        if engine.running >= limit:  # taken while the body was on its way
+            raise errors.Overloaded()
         return body
 
     async def models(self, visit: Visit, client: Client | None) -> None:

@@ -463,6 +463,23 @@ async def test_above_the_limit_of_exchanges_a_request_is_refused_and_probes_are_
         assert (await g.chat("hi")).status == 200
 
 
+async def test_a_place_that_was_free_at_the_head_may_be_taken_when_the_body_is_there() -> None:
+    whole = post(CHAT, chat())
+    async with (
+        ScriptedProvider(slow(5.0, ok())) as a,
+        gateway(config_for(a, server={"max_exchanges": 1})) as g,
+        g.client() as late,
+    ):
+        await late.send(whole[:-5])
+        first = asyncio.create_task(g.chat("hi"))
+        await asyncio.sleep(1.0)
+        await late.send(whole[-5:])
+        refused = await late.response("POST")
+        assert (refused.status, refused.error["code"]) == (503, "overloaded")
+        assert (await first).status == 200
+        assert len(a.requests) == 1
+
+
 # --- framing of answers
 
 
