@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 
 from .app import App
 from .config import build
+from .events import EventReader
 from .fetch import closing, payloads, read_head
 
 WORDS = ("The primary ", "was down; ", "the backup ", "answered.")
@@ -136,10 +137,8 @@ def _shown(value: bytes | None) -> str:
 
 async def _texts(stream: AsyncIterator[bytes]) -> AsyncIterator[str]:
     """The text of each event, as it arrives."""
-    rest = b""
+    reader = EventReader()
     async for payload in stream:
-        *events, rest = (rest + payload).split(b"\n\n")
-        for event in events:
-            data = event.removeprefix(b"data: ")
-            if data != b"[DONE]":
-                yield json.loads(data)["choices"][0]["delta"].get("content", "")
+        for event in reader.feed(payload):
+            if event.data != b"[DONE]":
+                yield json.loads(event.data)["choices"][0]["delta"].get("content", "")

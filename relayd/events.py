@@ -27,11 +27,12 @@ class Event(NamedTuple):
 class EventReader:
     """The state of one stream.
 
-    `begun` once its first bytes were read; `overran`: an event was longer than `MAX_EVENT`, and
+    `begun` once its first bytes were read; `overran`: an event was longer than `limit` bytes, and
     nothing from there on is read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MAX_EVENT) -> None:
+        self._limit = limit
         self._rest = bytearray()
         self.begun = False
         self.overran = False
@@ -64,7 +65,7 @@ class EventReader:
             self._rest.clear()
         self._rest += rest
         events = [event for line in lines if (event := self._line(line)) is not None]
-        if self._size + len(self._rest) > MAX_EVENT:
+        if self._size + len(self._rest) > self._limit:
             self._overrun()
         return events
 
@@ -74,7 +75,7 @@ class EventReader:
 
     def _line(self, line: bytes) -> Event | None:
         self._size += len(line)
-        if self._size > MAX_EVENT:
+        if self._size > self._limit:
             self._overrun()
         if self.overran:
             return None

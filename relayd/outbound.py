@@ -16,14 +16,13 @@ from .config import Candidate, Commit, Config, Expose, Provider, Route, Secret, 
 from .job import Job
 from .jsonbody import Facts, splice, with_member
 from .pool import Origin
+from .providers import NO_TRAIN
 from .surfaces import STREAMING, Surface
 
 _ACCEPT = {
     True: b"Accept: text/event-stream, application/json\r\n",
     False: b"Accept: application/json\r\n",
 }
-
-_DENY = b'"deny"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ class Outbound:
         replace: dict[str, bytes] = {}
         if provider.no_train:
             own = ask.facts.value(ask.body, "provider")
-            replace["provider"] = with_member(own, "data_collection", _DENY)
+            replace["provider"] = with_member(own, *NO_TRAIN)
         if provider.extra_body:
             replace.update(provider.extra_body)
         if model is not None:

@@ -20,13 +20,17 @@ class Auth(Enum):
     X_API_KEY = (b"x-api-key", b"")
 
 
+NO_TRAIN = ("data_collection", b'"deny"')
+"""The member of a request's `provider`, and its value, that forbids training on what is sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What relayd knows of one provider.
 
     `base_url`: API root, or "" where each customer has its own. `needs_key`: it answers nobody
     without a key. `auth`: its credential field everywhere but on `messages`. `no_train`: it obeys
-    `provider.data_collection`. `attribution`: the request fields that name the calling
+    `NO_TRAIN`. `attribution`: the request fields that name the calling
     application's URL and title, or None.
     """
 

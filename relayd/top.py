@@ -16,6 +16,7 @@ from contextlib import aclosing
 from enum import StrEnum
 
 from .config import Config, Listen, Unix
+from .events import EventReader
 from .fetch import NoAnswer, closing, payloads, read_head
 from .healthcheck import WILDCARDS
 from .net import reason
@@ -35,6 +36,8 @@ SPARKS = "▁▂▃▄▅▆▇█"
 FAILED = "×"
 WIDTH = 200
 """Columns where there is no terminal."""
+BESIDE = 85
+"""Columns of a provider's row beside its sparks."""
 
 ENTER = "\x1b[?1049h\x1b[?25l"
 LEAVE = "\x1b[?25h\x1b[?1049l"
@@ -116,12 +119,11 @@ async def snapshots(listen: Listen) -> AsyncGenerator[Snapshot, None]:
                 head = await read_head(reader, buffer)
                 if head.status != 200:
                     raise Unreachable(f"{where} answers with status {head.status}")
-                text = bytearray()
+                stream = EventReader(MAX_EVENT)
                 async for payload in payloads(reader, head, buffer):
                     limit.reschedule(asyncio.get_running_loop().time() + SILENCE)
-                    text += payload
-                    for event in events_in(text):
-                        yield json.loads(event)
+                    for snapshot in snapshots_in(stream, payload):
+                        yield snapshot
     except TimeoutError:
         raise Unreachable(f"no answer from {where}: is the daemon stuck?") from None
     except OSError as exc:
@@ -141,14 +143,12 @@ async def _open(listen: Listen) -> tuple[asyncio.StreamReader, asyncio.StreamWri
     return await asyncio.open_connection(WILDCARDS.get(listen.host, listen.host), listen.port)
 
 
-def events_in(text: bytearray) -> Iterable[bytes]:
-    """Take every whole unnamed event out of `text`: its data."""
-    while (end := text.find(b"\n\n")) >= 0:
-        event = bytes(text[:end])
-        del text[: end + 2]
-        if event.startswith(b"data: "):
-            yield event[6:]
-    if len(text) > MAX_EVENT:
+def snapshots_in(stream: EventReader, data: bytes) -> Iterable[Snapshot]:
+    """Those that are whole with these bytes; the events with a name are a browser's."""
+    for event in stream.feed(data):
+        if not event.name:
+            yield json.loads(event.data)
+    if stream.overran:
         raise NoAnswer(f"an event of more than {MAX_EVENT} bytes")
 
 
@@ -232,7 +232,7 @@ def _provider(provider: ProviderView, width: int) -> Row:
         (f"{provider['answers']:>8} ok", Paint.PLAIN),
         (f"{failures:>7} failed", Paint.BAD if failures else Paint.QUIET),
         (f"{provider['in_flight']:>5} now  ", Paint.PLAIN),
-        (spark(provider, max(0, min(len(provider["points"]), width - 85))), Paint.PLAIN),
+        (spark(provider, max(0, min(len(provider["points"]), width - BESIDE))), Paint.PLAIN),
     ]
 
 

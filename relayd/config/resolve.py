@@ -7,10 +7,10 @@ doubtful is in `doubts`.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from .. import providers as known_providers
+from ..jsonbody import with_member
 from ..record import ANONYMOUS
 from .addresses import Base, base_url
 from .credentials import Sources, pool, reason
@@ -21,7 +21,6 @@ from .upstream import Candidate, Client, Provider, Route
 
 CUSTOM = "custom"
 DEFAULT_ROUTE = "default"
-NO_TRAIN = {"data_collection": "deny"}
 
 
 def provider(
@@ -159,13 +158,10 @@ def _check_ca(path: str, ca_file: str, sources: Sources, notes: Notes) -> None:
 
 def _denying(members: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:
     """`extra_body` replaces the member `provider`, so the refusal must be in its value too."""
-    return tuple((name, _merged(value) if name == "provider" else value) for name, value in members)
-
-
-def _merged(value: bytes) -> bytes:
-    given = json.loads(value)
-    merged = (given if isinstance(given, dict) else {}) | NO_TRAIN
-    return json.dumps(merged, separators=(",", ":")).encode("ascii")
+    return tuple(
+        (name, with_member(value, *known_providers.NO_TRAIN) if name == "provider" else value)
+        for name, value in members
+    )
 
 
 def _route(

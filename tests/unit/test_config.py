@@ -192,7 +192,7 @@ def test_the_tls_name_may_differ_from_the_host() -> None:
 @pytest.mark.parametrize(
     ("members", "value"),
     [
-        ('{ order = ["a"] }', b'{"order":["a"],"data_collection":"deny"}'),
+        ('{ order = ["a"] }', b'{"data_collection":"deny","order":["a"]}'),
         ('{ data_collection = "allow" }', b'{"data_collection":"deny"}'),
         ('"x"', b'{"data_collection":"deny"}'),
     ],

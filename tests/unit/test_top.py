@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from relayd.events import EventReader
 from relayd.top import (
     ENTER,
     FAILED,
@@ -14,10 +15,10 @@ from relayd.top import (
     MAX_EVENT,
     NoAnswer,
     Paint,
-    events_in,
     paint,
     picture,
     screen,
+    snapshots_in,
     spark,
     whole,
 )
@@ -106,13 +107,12 @@ def test_one_snapshot_is_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_whole_unnamed_events_are_taken() -> None:
-    text = bytearray(b'data: {"a":1}\n\nevent: page\ndata: {}\n\ndata: {"b"')
-    assert list(events_in(text)) == [b'{"a":1}']
-    text += b":2}\n\n"
-    assert list(events_in(text)) == [b'{"b":2}']
-    assert not text
+    stream = EventReader()
+    first = b'data: {"a":1}\n\nevent: page\ndata: {}\n\ndata: {"b"'
+    assert list(snapshots_in(stream, first)) == [{"a": 1}]
+    assert list(snapshots_in(stream, b":2}\n\n")) == [{"b": 2}]
 
 
 def test_an_event_without_end_is_refused() -> None:
     with pytest.raises(NoAnswer, match="an event of more than"):
-        list(events_in(bytearray(b"data: " + b"x" * MAX_EVENT)))
+        list(snapshots_in(EventReader(MAX_EVENT), b"data: " + b"x" * MAX_EVENT))
