@@ -119,6 +119,7 @@ class Endpoints:
         user = visit.user(config.server.user_header)
         ask = ask_for(config, surface, body, request.fields, client, user, record, visit.began)
         del body  # it is the ask's alone, and goes with the commit
+        request.forget()
         record.user = user or ask.user
         visit.watch()
         await Exchange(engine, setup, ask, visit.sink, visit.clock, record).run()

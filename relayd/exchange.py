@@ -13,10 +13,11 @@ from .adapters import cost
 from .answers import usage_of
 from .breakers import Permit
 from .config import Candidate, Price
-from .engine import Engine, Setup
+from .engine import FULL, Engine, Setup
 from .failover import CREDIT_REST, AttemptFailed, FailoverPlan, Ready, Standing, Step
 from .headers import returning
 from .job import Answer
+from .jsonbody import FORGOTTEN
 from .outbound import Ask
 from .outcomes import BLAMED, BY_CLIENT, LAST_WORDS, LEFT_STATUS, RULES, End, Outcome
 from .pump import Limits, Pump
@@ -130,17 +131,18 @@ class Exchange:
         return self._engine.ready(candidate, self._clock.now())
 
     async def _let_in(self, step: Step) -> bool:
-        """Take the breaker's permit and a place in flight."""
-        name = step.candidate.provider.name
-        clock = self._clock
-        self._permit = await self._engine.breakers.admit(name, clock.now(), clock.deadline)
-        if self._permit is None:
-            look = self._engine.breakers.look(name, clock.now())
-            self._plan.turned_away(Ready(Standing.OPEN, look.retry_in))
-            return False
-        self._engine.in_flight[name] += 1
-        self._slot = name
-        return True
+        """Take a place in flight, which may be gone after a backoff, and the breaker's permit."""
+        engine, clock, name = self._engine, self._clock, step.candidate.provider.name
+        refusal = FULL
+        if engine.take_place(step.candidate.provider):
+            self._slot = name
+            self._permit = await engine.breakers.admit(name, clock.now(), clock.deadline)
+            if self._permit is not None:
+                return True
+            self._leave_slot()
+            refusal = Ready(Standing.OPEN, engine.breakers.look(name, clock.now()).retry_in)
+        self._plan.turned_away(refusal)
+        return False
 
     async def _attempt(self, step: Step) -> Answer:
         """One attempt with its record and its verdict."""
@@ -222,6 +224,8 @@ class Exchange:
         pump = Pump(answer, self._sink, self._clock, limits)
         # A stream may be long: what only another attempt would need goes now.
         answer.held = self._ask.body = b""
+        self._ask.facts = FORGOTTEN
+        answer.head.forget()
         try:
             end = await pump.run()
         finally:

@@ -65,6 +65,10 @@ class Request:
         """The first value of a field, `name` in lower case."""
         return self.first.get(name)
 
+    def forget(self) -> None:
+        """Let go of the fields: nobody asks for them any more."""
+        self.fields, self.first = [], {}
+
     @property
     def has_body(self) -> bool:
         """True if bytes of this request follow its head."""
@@ -222,6 +226,10 @@ class ResponseHead:
     def field(self, name: bytes) -> bytes | None:
         """The first value of a field, `name` in lower case."""
         return self.first.get(name)
+
+    def forget(self) -> None:
+        """Let go of the fields: nobody asks for them any more."""
+        self.fields, self.first = [], {}
 
 
 def take_response(buffer: bytearray) -> ResponseHead | None:

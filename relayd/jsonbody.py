@@ -81,6 +81,10 @@ class Facts:
         return body[slice(*spans[-1])] if spans else None
 
 
+FORGOTTEN = Facts(None, False, False, {}, 0, True)
+"""In place of the facts of a body that is sent no more."""
+
+
 def read(body: bytes, surface: Surface) -> Facts:
     """Judge a whole request body. Raises BodyFault with words for the client."""
     text = _letters(body)

@@ -579,3 +579,13 @@ def test_a_response_body_is_what_its_head_announces() -> None:
     assert isinstance(response_body(take(answer("Transfer-Encoding: chunked"))), Chunked)
     assert isinstance(response_body(take(answer("Content-Length: 2"))), Length)
     assert isinstance(response_body(take(answer())), UntilClose)
+
+
+def test_what_nobody_asks_for_any_more_can_be_forgotten() -> None:
+    request = take_request(bytearray(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"), LIMIT)
+    answer = take_response(bytearray(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
+    for head in (request, answer):
+        assert head is not None
+        head.forget()
+        assert head.fields == []
+        assert head.field(b"host") is None
