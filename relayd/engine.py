@@ -53,7 +53,7 @@ class Setup:
         """Build what follows from a configuration."""
         mask = Masker(config.secrets)
         # A provider's own words reach the client: where it is asked is not for them either.
-        places = {place for provider in config.providers for place in _places(provider)}
+        places = {place for p in config.providers for place in (p.base_url, p.authority)}
         return cls(config, mask, Outbound(config, Masker(config.secrets | places)))
 
 
@@ -149,11 +149,6 @@ _NO_KEYS = Ready(Standing.READY)
 
 def _pooled(provider: Provider, key: Secret | None) -> str:
     return f"{provider.name}#{key.id if key else ''}"
-
-
-def _places(provider: Provider) -> tuple[str, str]:
-    """A provider's URL, and its host with the port."""
-    return provider.base_url, provider.base_url.partition("://")[2].partition("/")[0]
 
 
 def reach_for(config: Config) -> Reach:

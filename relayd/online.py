@@ -18,7 +18,6 @@ from .config import Config, Provider, Secret
 from .dial import EYEBALLS_DELAY, tls_context
 from .fetch import Fetched, NoAnswer, fetch
 from .net import reason
-from .outbound import host_field
 from .surfaces import Surface
 
 ANSWER_LIMIT = 15.0
@@ -101,7 +100,7 @@ async def _connect(provider: Provider) -> tuple[asyncio.StreamReader, asyncio.St
 def _request(provider: Provider, adapter: Adapter, key: Secret | None) -> bytes:
     lines = [
         f"GET {adapter.models(provider)} HTTP/1.1",
-        f"Host: {host_field(provider)}",
+        f"Host: {provider.authority}",
         "Accept: application/json",
         "Accept-Encoding: identity",
         f"User-Agent: relayd/{__version__}",

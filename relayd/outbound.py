@@ -173,18 +173,11 @@ def origin(provider: Provider) -> Origin:
     )
 
 
-def host_field(provider: Provider) -> str:
-    """The value of `Host`: the port only where it is not the usual one."""
-    host = f"[{provider.host}]" if ":" in provider.host else provider.host
-    default = 443 if provider.scheme == "https" else 80
-    return host if provider.port == default else f"{host}:{provider.port}"
-
-
 def fixed_head(provider: Provider, surface: Surface, key: Secret | None) -> bytes:
     """The lines of a request head that are the same for every request."""
     lines = [
         f"POST {provider.target(surface)} HTTP/1.1",
-        f"Host: {host_field(provider)}",
+        f"Host: {provider.authority}",
         "Content-Type: application/json",
         "Accept-Encoding: identity",
         f"User-Agent: relayd/{__version__}",

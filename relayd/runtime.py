@@ -11,7 +11,7 @@ import asyncio
 from . import breaker
 from .breakers import Breakers
 from .config import Config
-from .engine import Engine, Journal, Setup, reach_for
+from .engine import Engine, Journal, Setup, reach_for, where
 from .stores import Store, open_store
 from .stores.link import Link
 from .turns import Turns
@@ -35,8 +35,8 @@ class Runtime:
         self._tasks: list[asyncio.Task[None]] = []
         self._place = "of the program" if store else config.store.place
         if store is None:
-            where = config.store
-            store = open_store(where.url, prefix=where.prefix, timeout=where.timeout)
+            kept = config.store
+            store = open_store(kept.url, prefix=kept.prefix, timeout=kept.timeout)
         self.link = Link(store, timeout=config.store.timeout, on_store=self._store_changed)
         self.engine = Engine(
             setup=setup,
@@ -56,7 +56,12 @@ class Runtime:
         """Begin the background work in the running event loop."""
         loop = asyncio.get_running_loop()
         self.engine.breakers.began = loop.time()
-        self._tasks = [loop.create_task(self._expire()), loop.create_task(self._synchronise())]
+        self._tasks = [
+            loop.create_task(self._expire()),
+            loop.create_task(self.engine.breakers.run()),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
 
     def reload(self, setup: Setup) -> None:
         """Swap the configuration; what is unchanged keeps its state."""
@@ -94,8 +99,11 @@ class Runtime:
             await asyncio.sleep(EXPIRE_EVERY)
             self.engine.reach.pool.expire(clock())
 
-    async def _synchronise(self) -> None:
-        await self.engine.breakers.run()
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A fault in the background would otherwise be known to nobody."""
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            text = "a background task of relayd has failed: restart it"
+            self._journal.event("error", "internal_error", text, where=where(fault))
 
     def _store_changed(self, available: bool, detail: str) -> None:
         if available:

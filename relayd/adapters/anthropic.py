@@ -12,7 +12,7 @@ from typing import Any
 from ..config import Price, Provider
 from ..record import Usage
 from ..surfaces import Surface
-from .interface import NOTHING, Adapter, Said, Unsayable, listing, priced
+from .interface import NOTHING, Adapter, Said, Unsayable, listing, priced, words_of
 
 VERSION = b"anthropic-version"
 
@@ -58,7 +58,7 @@ class Anthropic:
         """A block's text, or the error."""
         document = _document(data)
         if document.get("type") == "error":
-            return Said(error=_message(document.get("error")))
+            return Said(error=words_of(document.get("error")))
         delta = document.get("delta")
         if document.get("type") != "content_block_delta" or not isinstance(delta, dict):
             return NOTHING
@@ -143,8 +143,3 @@ def _document(data: bytes) -> dict[str, Any]:
 def _text(block: dict[str, Any]) -> str:
     text = block.get("text")
     return text if isinstance(text, str) else ""
-
-
-def _message(error: Any) -> str:
-    found = error.get("message") if isinstance(error, dict) else None
-    return found if isinstance(found, str) and found else "the provider reported an error"

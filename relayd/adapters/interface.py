@@ -68,6 +68,15 @@ class Adapter(Protocol):
         ...
 
 
+UNSAID = "the provider reported an error"
+
+
+def words_of(error: object) -> str:
+    """The message of an error, which is an object or (with some) the message itself."""
+    found = error.get("message") if isinstance(error, dict) else error
+    return found if isinstance(found, str) and found else UNSAID
+
+
 MILLION = 1_000_000
 """LLM tokens that a price is for."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..config import Price, Provider
 from ..record import Usage
 from ..surfaces import Surface
-from .interface import NOTHING, Adapter, Said, listing, priced
+from .interface import NOTHING, Adapter, Said, listing, priced, words_of
 
 
 class OpenAI:
@@ -58,16 +58,11 @@ def _said(data: bytes, member: str) -> Said:
     try:
         document = json.loads(data)
         if document.get("error"):
-            return Said(error=_message(document["error"]))
+            return Said(error=words_of(document["error"]))
         choices = document.get("choices") or [{}]
         return Said(_text((choices[0].get(member) or {}).get("content")))
     except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
         return NOTHING
-
-
-def _message(error: Any) -> str:
-    found = error.get("message") if isinstance(error, dict) else error
-    return found if isinstance(found, str) and found else "the provider reported an error"
 
 
 def _text(content: Any) -> str:

@@ -67,6 +67,11 @@ class Provider:
     answer: float
     idle: float
 
+    @property
+    def authority(self) -> str:
+        """Host, and the port where it is not the usual one: the value of `Host`."""
+        return self.base_url.partition("://")[2].partition("/")[0]
+
     def target(self, surface: Surface) -> str:
         """The request target: path and query."""
         path = self.path_prefix + surface.path

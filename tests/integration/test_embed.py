@@ -251,6 +251,26 @@ async def test_it_is_silent_until_the_program_listens(
     assert "complete" in caplog.text
 
 
+class Faulty:
+    """A store that raises what the protocol of stores does not allow."""
+
+    async def read(self, now: float) -> Any:
+        raise KeyError("what it was about")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def test_a_fault_in_the_background_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a), store=Faulty()) as relay:  # type: ignore[arg-type]
+            assert (await (await relay.open(builders.chat())).read()) != b""
+            told = caplog.text
+    assert "a background task of relayd has failed" in told
+    assert "KeyError at test_embed.py" in told
+    assert "what it was about" not in told
+
+
 async def test_no_key_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "relayd")
     refused = status(400, builders.error_object(f"bad key {KEY}"))
