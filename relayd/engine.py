@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .breaker import State
-from .breakers import Breakers
+from .breakers import Breakers, Permit
 from .config import Candidate, Config, Provider, Secret
 from .failover import SOON, Ready, Standing
 from .masking import Masker
@@ -26,6 +26,7 @@ from .pool import Pool
 from .reach import Reach
 from .record import Attempt, Record
 from .turns import Turns
+from .wake import Clock
 
 
 class Journal(Protocol):
@@ -93,6 +94,22 @@ class Engine:
             return Ready(Standing.FULL, SOON)
         return self._keys(provider, now) if provider.keys else _NO_KEYS
 
+    async def admit(self, provider: Provider, clock: Clock) -> Permit | Ready:
+        """Take a place in flight and the breaker's permit; or why one of them cannot be had.
+
+        Whoever gets a permit gives both back. `ready` may have said otherwise before a backoff.
+        """
+        if self._is_full(provider):
+            return FULL
+        name, permit = provider.name, None
+        self.in_flight[name] += 1
+        try:
+            permit = await self.breakers.admit(name, clock.now(), clock.deadline)
+        finally:
+            if permit is None:
+                self.in_flight[name] -= 1
+        return permit or Ready(Standing.OPEN, self.breakers.look(name, clock.now()).retry_in)
+
     @property
     def running(self) -> int:
         """Exchanges that are open."""
@@ -130,6 +147,9 @@ class Engine:
         alone = key is None or len(provider.keys) < 2
         self.breakers.rest(provider.name if alone else _pooled(provider, key), now + seconds)
 
+    def _is_full(self, provider: Provider) -> bool:
+        return 0 < provider.max_in_flight <= self.in_flight[provider.name]
+
     def _keys(self, provider: Provider, now: float) -> Ready:
         keys = provider.keys
         if len(keys) == 1:
@@ -143,6 +163,9 @@ class Engine:
             return Ready(Standing.RESTING, min(waits.values()))
         return Ready(Standing.READY, keys=usable)
 
+
+FULL = Ready(Standing.FULL, 1.0)
+"""Nobody knows when a place will be free: soon, as a rule."""
 
 _NO_KEYS = Ready(Standing.READY)
 

@@ -13,8 +13,8 @@ from .adapters import cost
 from .answers import usage_of
 from .breakers import Permit
 from .config import Candidate, Price
-from .engine import FULL, Engine, Setup
-from .failover import CREDIT_REST, AttemptFailed, FailoverPlan, Ready, Standing, Step
+from .engine import Engine, Setup
+from .failover import CREDIT_REST, AttemptFailed, FailoverPlan, Ready, Step
 from .headers import returning
 from .job import Answer
 from .jsonbody import FORGOTTEN
@@ -131,18 +131,14 @@ class Exchange:
         return self._engine.ready(candidate, self._clock.now())
 
     async def _let_in(self, step: Step) -> bool:
-        """Take a place in flight, which may be gone after a backoff, and the breaker's permit."""
-        engine, clock, name = self._engine, self._clock, step.candidate.provider.name
-        refusal = FULL
-        if engine.take_place(step.candidate.provider):
-            self._slot = name
-            self._permit = await engine.breakers.admit(name, clock.now(), clock.deadline)
-            if self._permit is not None:
-                return True
-            self._leave_slot()
-            refusal = Ready(Standing.OPEN, engine.breakers.look(name, clock.now()).retry_in)
-        self._plan.turned_away(refusal)
-        return False
+        """Take a place in flight and the breaker's permit."""
+        provider = step.candidate.provider
+        found = await self._engine.admit(provider, self._clock)
+        if isinstance(found, Ready):
+            self._plan.turned_away(found)
+            return False
+        self._permit, self._slot = found, provider.name
+        return True
 
     async def _attempt(self, step: Step) -> Answer:
         """One attempt with its record and its verdict."""

@@ -555,6 +555,25 @@ async def test_a_full_provider_is_passed_over_without_an_attempt() -> None:
         assert (await c.ask()).field("X-Gateway-Provider") == "a", "the place was not given back"
 
 
+async def test_a_place_that_was_taken_during_a_backoff_is_not_taken_twice() -> None:
+    """The second try finds its place taken by another request, and goes to the next provider."""
+    later = status(503, None, [("Retry-After", "5")])
+    async with (
+        ScriptedProvider(later, slow(10.0, ok()), name="a", max_in_flight=1) as a,
+        ScriptedProvider(ok(), name="b") as b,
+        gateway(config_for(a, b, failover={"retries": 1})) as g,
+    ):
+        retries = asyncio.create_task(g.chat())
+        await asyncio.sleep(1.0)
+        takes_it = asyncio.create_task(g.chat())
+        answer = await retries
+        assert answer.field("X-Gateway-Provider") == "b"
+        assert answer.field("X-Gateway-Attempts") == "2", "a place that is taken is no attempt"
+        assert (await takes_it).field("X-Gateway-Provider") == "a"
+        assert len(a.requests) == 2
+        assert not any(g.app.engine.in_flight.values())
+
+
 async def test_a_stream_holds_its_place_until_it_ends() -> None:
     async with chain(open_stream(CHAT.content), ok(), max_in_flight=1) as c:
         async with c.gateway.client() as client:
