@@ -349,6 +349,8 @@ async def test_a_drain_lets_a_stream_finish_and_closes_everything_else(
                 answer = await client.open_stream(CHAT, STREAM)
                 running.signal(number)
                 await running.line(lambda line: '"drain"' in line)
+                told = await idle.get("/readyz")
+                assert (told.status, told.field("Connection")) == (503, "close")
                 async with asyncio.timeout(2.0):
                     await idle.ended()
                 with pytest.raises(OSError):
