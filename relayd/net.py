@@ -31,6 +31,9 @@ SALVAGED_READS = 4
 WRITE_HIGH = 65536
 """Bytes that may wait for a slow reader before its source is paused (asyncio's own default)."""
 
+LAST_WORDS = 60.0
+"""Seconds in which a peer takes nothing of what was written before a close, until it is dropped."""
+
 
 def reason(exc: OSError) -> str:
     """Why there is no connection, file or listener: words of the system, without asyncio's."""
@@ -202,8 +205,10 @@ class Conn(asyncio.Protocol):
         self.on_end = self.on_writable = _nothing
 
     def close(self) -> None:
-        """Send what is written, then close."""
+        """Send what is written, then close; a peer that does not take it is not waited for."""
         self.silence()
+        if left := self.pending():
+            asyncio.get_running_loop().call_later(LAST_WORDS, self._see_out, left)
         self.transport.close()
 
     def abort(self) -> None:
@@ -225,6 +230,16 @@ class Conn(asyncio.Protocol):
         if self.wake is not None:
             self.wake.wake()
         self.on_end()
+
+    def _see_out(self, left: int) -> None:
+        """Close at once if the peer took nothing of the last words since there were `left`."""
+        if self.lost:
+            return
+        pending = self.transport.get_write_buffer_size()
+        if pending >= left:
+            self.transport.abort()
+        else:
+            asyncio.get_running_loop().call_later(LAST_WORDS, self._see_out, pending)
 
     def _salvage(self) -> None:
         # A write that fails (EPIPE, RST) makes asyncio drop the connection with an answer unread

@@ -138,9 +138,11 @@ class Session:
                     await self._after()
             while refusal is None and await self._one():
                 pass
-        except Interrupt:
+        except Interrupt as interrupt:
             if self.busy and not self.sink.opened:
                 self._answer(errors.Draining())  # in the middle of a request
+            elif interrupt.why is Why.CLIENT_STALLED:
+                self.conn.abort()
         finally:
             self.clock.alarm.stop()
             if not self.conn.lost:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from relayd import net
 from relayd.net import READ_SIZE, WRITE_HIGH, Conn
 from relayd.wake import Wake
 from tests.support.certificates import Authority
@@ -212,6 +213,33 @@ async def test_closing_sends_what_was_written(pair: Pair) -> None:
         conn.write(data)
         conn.close()
         assert await receive_all(peer) == data
+
+
+@on_each_loop
+async def test_a_peer_that_takes_no_last_words_is_not_waited_for(pair: Pair) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(net, "LAST_WORDS", 0.05)
+        async with connected(pair) as (conn, _):
+            conn.write(b"y" * (16 * 1024 * 1024))
+            conn.close()
+            gone = asyncio.Event()
+            conn.on_writable = gone.set
+            async with asyncio.timeout(5):
+                await gone.wait()
+
+
+@on_each_loop
+async def test_a_peer_that_takes_its_time_gets_all_last_words(pair: Pair) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(net, "LAST_WORDS", 0.05)
+        async with connected(pair) as (conn, peer):
+            data = b"y" * (16 * 1024 * 1024)
+            conn.write(data)
+            conn.close()
+            found = 0
+            while part := await receive(peer, 4096):
+                found += len(part)
+            assert found == len(data)
 
 
 @on_each_loop

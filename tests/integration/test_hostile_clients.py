@@ -1,0 +1,70 @@
+"""Clients that mean harm: what they send costs them more than it costs the others.
+
+What is refused, and how, is `test_errors`'; the clocks are `test_clocks`'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.support.client import request
+from tests.support.gateway import Gateway, config_for, gateway
+
+PROVIDER = {"name": "a", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
+
+LISTED = 500
+"""Routes with long names: the list of models is then some 80 KB."""
+
+
+def many_routes() -> dict[str, Any]:
+    names = (f"{number:03}-" + "x" * 100 for number in range(LISTED))
+    return config_for(PROVIDER, route=[{"name": name, "providers": ["a"]} for name in names])
+
+
+def asked(g: Gateway, path: str) -> int:
+    """How many requests for this path were served."""
+    return sum(line["path"] == path for line in g.exchanges)
+
+
+async def test_who_pipelines_and_does_not_read_is_answered_no_further_and_cut() -> None:
+    async with gateway(many_routes()) as g, g.client() as client:
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.write(request("GET", "/v1/models") * 1000)
+        await asyncio.sleep(30.0)
+        served = asked(g, "/v1/models")
+        assert served < 200, "80 KB each: more than the kernel holds is kept for nobody"
+        assert g.app.server.connections == 1
+        await asyncio.sleep(31.0)
+        assert asked(g, "/v1/models") == served
+        assert g.app.server.connections == 0
+
+
+async def test_who_pipelines_and_reads_late_gets_every_answer() -> None:
+    async with gateway(many_routes()) as g, g.client() as client:
+        client.writer.write(request("GET", "/v1/models") * 100)
+        for _ in range(100):
+            await asyncio.sleep(1.0)
+            assert (await client.response()).whole
+
+
+async def test_a_flood_of_pipelined_requests_lets_the_others_have_their_turn() -> None:
+    async with gateway(config_for(PROVIDER)) as g, g.client() as one, g.client() as other:
+        one.writer.write(request("GET", "/flood") * 3000)
+        other.writer.write(request("GET", "/other"))
+        assert (await other.response()).status == 404
+        assert asked(g, "/flood") < 100
+        one.close()
+
+
+async def test_requests_behind_requests_are_not_read_before_they_are_served() -> None:
+    async with gateway(config_for(PROVIDER)) as g, g.client() as client:
+        flood = request("GET", "/flood") * 60_000  # 3 MB
+        client.writer.write(flood)
+        [session] = g.app.server._sessions.values()
+        most = 0
+        for _ in range(2000):
+            await client.response()
+            most = max(most, len(session.conn.buffer))
+        assert most < 512 * 1024
+        client.close()
