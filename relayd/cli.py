@@ -211,7 +211,7 @@ def _demo(args: argparse.Namespace) -> int:
 def _healthcheck(args: argparse.Namespace) -> int:
     from .healthcheck import healthcheck
 
-    return healthcheck(args.url, None if args.url else read_config(args))
+    return healthcheck(args.url or read_config(args))
 
 
 def _top(args: argparse.Namespace) -> int:

@@ -11,11 +11,25 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from .config import Listen, Unix
+from .dial import tls_context
 from .framing import BadChunk
 from .http1 import BadResponse, ResponseHead, response_body, take_response
 
 READ = 65536
 """Bytes of one read."""
+
+
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses to listen on that nobody can connect to, and where their listener is reached."""
+
+
+async def knock(place: Listen, tls: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to where a relayd listens. Raises OSError."""
+    if isinstance(place, Unix):
+        return await asyncio.open_unix_connection(place.path)
+    host = WILDCARDS.get(place.host, place.host)
+    return await asyncio.open_connection(host, place.port, ssl=tls_context("") if tls else None)
 
 
 class NoAnswer(Exception):

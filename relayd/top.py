@@ -15,10 +15,9 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from enum import StrEnum
 
-from .config import Config, Listen, Unix
+from .config import Config, Listen
 from .events import EventReader
-from .fetch import NoAnswer, closing, payloads, read_head
-from .healthcheck import WILDCARDS
+from .fetch import NoAnswer, closing, knock, payloads, read_head
 from .net import reason
 from .status import FailedOverView, OpenView, ProviderView, Snapshot, TriedView, UserView
 from .statuspage import clock, duration, standing, wait
@@ -112,7 +111,7 @@ async def snapshots(listen: Listen) -> AsyncGenerator[Snapshot, None]:
     where = str(listen)
     try:
         async with asyncio.timeout(CONNECT) as limit:
-            reader, writer = await _open(listen)
+            reader, writer = await knock(listen, tls=False)
             async with closing(writer):
                 writer.write(REQUEST)
                 buffer = bytearray()
@@ -135,12 +134,6 @@ async def snapshots(listen: Listen) -> AsyncGenerator[Snapshot, None]:
 
 
 REQUEST = b"GET /status/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-
-
-async def _open(listen: Listen) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if isinstance(listen, Unix):
-        return await asyncio.open_unix_connection(listen.path)
-    return await asyncio.open_connection(WILDCARDS.get(listen.host, listen.host), listen.port)
 
 
 def snapshots_in(stream: EventReader, data: bytes) -> Iterable[Snapshot]:
