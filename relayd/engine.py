@@ -90,8 +90,8 @@ class Engine:
             return Ready(Standing.OPEN, look.retry_in)
         if look.rests:
             return Ready(Standing.RESTING, look.retry_in)
-        if 0 < provider.max_in_flight <= self.in_flight[provider.name]:
-            return Ready(Standing.FULL, SOON)
+        if self._is_full(provider):
+            return FULL
         return self._keys(provider, now) if provider.keys else _NO_KEYS
 
     async def admit(self, provider: Provider, clock: Clock) -> Permit | Ready:
@@ -164,7 +164,7 @@ class Engine:
         return Ready(Standing.READY, keys=usable)
 
 
-FULL = Ready(Standing.FULL, 1.0)
+FULL = Ready(Standing.FULL, SOON)
 """Nobody knows when a place will be free: soon, as a rule."""
 
 _NO_KEYS = Ready(Standing.READY)
