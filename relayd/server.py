@@ -217,7 +217,9 @@ class Server:
         name = writer.get_extra_info("peername")
         if isinstance(name, tuple):
             return Peer(str(name[0]), self._trusted().covers(str(name[0])))
-        return Peer("unix:", self._trusted().covers(""))
+        if writer.get_extra_info("socket").family == socket.AF_UNIX:
+            return Peer("unix:", self._trusted().covers(""))
+        return Peer("", False)  # it has reset the connection already, and its name is gone
 
 
 def _place(name: tuple[str, int] | str | bytes) -> Listen:

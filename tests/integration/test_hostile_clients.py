@@ -6,10 +6,17 @@ What is refused, and how, is `test_errors`'; the clocks are `test_clocks`'.
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Callable
 from typing import Any
 
-from tests.support.client import request
-from tests.support.gateway import Gateway, config_for, gateway
+import pytest
+import uvloop
+
+from tests.support.builders import chat
+from tests.support.client import post, request
+from tests.support.gateway import CHAT, Gateway, config_for, gateway
+from tests.support.provider import LINGER_NONE
 
 PROVIDER = {"name": "a", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
 
@@ -68,3 +75,24 @@ async def test_requests_behind_requests_are_not_read_before_they_are_served() ->
             most = max(most, len(session.conn.buffer))
         assert most < 512 * 1024
         client.close()
+
+
+@pytest.mark.parametrize("make", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_who_is_gone_before_the_accept_is_not_taken_for_a_peer_on_a_unix_socket(
+    make: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def run() -> dict[str, Any]:
+        trusting = {"listen": "127.0.0.1:0", "trusted_proxies": ["unix:"]}
+        async with gateway(config_for(PROVIDER, server=trusting)) as g:
+            with socket.create_connection(g.address) as stranger:  # in the kernel's queue so far
+                stranger.sendall(post(CHAT, chat(), {"X-User-Id": "victim"}))
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NONE)
+            async with asyncio.timeout(5):
+                while not g.exchanges:  # noqa: ASYNC110  (it has no event for it)
+                    await asyncio.sleep(0)
+            return g.exchange
+
+    with asyncio.Runner(loop_factory=make) as runner:
+        exchange = runner.run(run())
+    assert exchange["user"] == "anonymous"
+    assert exchange["peer"] in ("", "127.0.0.1")
