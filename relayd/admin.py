@@ -27,7 +27,7 @@ from .metrics import CONTENT_TYPE, Metrics, MetricsMissing
 from .picture import Picture
 from .quota import zone
 from .record import Attempt, Record
-from .replies import refuse, reply
+from .replies import reply
 from .server import Server
 from .session import Rules
 from .status import Snapshot, Status
@@ -172,9 +172,7 @@ class Admin:
                 visit.close_after()
             await endpoint(self, visit)
         except errors.RelayError as error:
-            if error.close or visit.body_waits:
-                visit.close_after()
-            refuse(visit.sink, error, None, visit.record)
+            visit.refuse(error)
 
     async def metrics(self, visit: Visit) -> None:
         """All figures, for Prometheus."""

@@ -18,7 +18,7 @@ from .engine import Engine
 from .exchange import Exchange
 from .headers import is_coded
 from .http1 import Request
-from .replies import JSON, TEXT, refuse, reply
+from .replies import JSON, TEXT, reply
 from .surfaces import PATHS, Surface
 from .visit import Visit
 
@@ -67,10 +67,7 @@ class Endpoints:
         try:
             await self._serve(visit)
         except errors.RelayError as error:
-            surface = SURFACES.get(visit.request.path)
-            if error.close or visit.body_waits:
-                visit.close_after()
-            refuse(visit.sink, error, surface, visit.record)
+            visit.refuse(error, SURFACES.get(visit.request.path))
             self._note(visit)
         else:
             if visit.record.surface is None and visit.request.path not in QUIET:

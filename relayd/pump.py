@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .answers import CONTENT, ERROR, FINAL
 from .framing import BadChunk
 from .job import Answer
 from .outcomes import End
 from .sink import Sink
-from .sse import CONTENT, ERROR, FINAL
 from .upstream import LINGER
 from .wake import EARLY, Clock
 

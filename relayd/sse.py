@@ -27,8 +27,6 @@ from .record import Usage
 from .surfaces import Surface
 from .usage import TAIL, merged
 
-__all__ = ["CONTENT", "ERROR", "FINAL", "FINISH", "MAX_EVENT", "Watcher"]
-
 MAX_EVENT = 64 * 1024
 """Bytes of one event that are kept. A longer one (an image, a whole response repeated at its end)
 is judged by its first MAX_EVENT and its last TAIL bytes, which is where its type and usage are."""

@@ -13,6 +13,7 @@ import socket
 import ssl
 
 from . import refusal
+from .answers import CONTENT
 from .dial import race
 from .failover import AttemptFailed
 from .framing import BadChunk, Body
@@ -23,7 +24,7 @@ from .net import Conn, reason
 from .outcomes import Outcome, classify
 from .peek import COMMIT, FAIL, LIMIT, MORE, WHOLE, Peek, Verdict, Why
 from .reach import Reach, release
-from .sse import CONTENT, Watcher
+from .sse import Watcher
 from .wake import Clock
 
 MAX_INTERIM = 10

@@ -9,10 +9,13 @@ import time
 from dataclasses import dataclass
 
 from .admission import new_id, user_id
+from .errors import RelayError
 from .headers import is_request_id
 from .http1 import Request
 from .record import Record
+from .replies import refuse
 from .sink import Sink
+from .surfaces import Surface
 from .wake import Clock
 
 
@@ -56,6 +59,12 @@ class Visit:
 
     def close_after(self) -> None:
         """The connection cannot carry another request after this answer."""
+
+    def refuse(self, error: RelayError, surface: Surface | None = None) -> None:
+        """Answer with an error; a body that nobody has read ends the connection."""
+        if error.close or self.body_waits:
+            self.close_after()
+        refuse(self.sink, error, surface, self.record)
 
     def user(self, header: str) -> str | None:
         """The user's id in the field named `header`, of a trusted peer; None without."""

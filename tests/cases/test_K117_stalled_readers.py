@@ -16,7 +16,7 @@ from tests.support.builders import chat, delta
 from tests.support.client import RawClient
 from tests.support.gateway import CHAT
 from tests.support.provider import Peer, Request, ScriptedProvider
-from tests.support.real import Running, daemon, free_port
+from tests.support.real import daemon, free_port
 from tests.support.scripts import ok_stream
 
 pytestmark = pytest.mark.real_time
@@ -45,13 +45,6 @@ base_url = "{url}"
 """
 
 
-def resident(running: Running, which: str = "VmRSS") -> int:
-    """Bytes of a process that are in memory; `VmHWM`: at most so far."""
-    rows = Path(f"/proc/{running.pid}/status").read_text().splitlines()
-    (row,) = [row for row in rows if row.startswith(which)]
-    return int(row.split()[1]) * 1024
-
-
 async def test_memory_is_bounded_the_provider_is_slowed_and_the_stalled_are_dropped(
     tmp_path: Path,
 ) -> None:
@@ -74,14 +67,14 @@ async def test_memory_is_bounded_the_provider_is_slowed_and_the_stalled_are_drop
         running = await stack.enter_async_context(daemon(tmp_path, text, address))
         async with RawClient(address) as first:  # what is loaded for any exchange does not count
             await first.post_json(CHAT, chat("first", stream=True))
-        before = resident(running)
+        before = running.memory()
         for _ in range(CLIENTS):
             client = await stack.enter_async_context(RawClient(address))
             # Only the head is read: asyncio stops reading the socket soon after.
             assert (await client.open_stream(CHAT, chat(stream=True))).status == 200
         async with asyncio.timeout(WRITE_TIMEOUT * 5):
             await asyncio.gather(*(peer.left.wait() for peer in a.seen.peers))
-        peak = resident(running, "VmHWM")
+        peak = running.memory("VmHWM")
         assert len(sent) == CLIENTS
         assert max(sent.values()) < KERNEL
         assert peak - before < CLIENTS * WINDOW

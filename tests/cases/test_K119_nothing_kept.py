@@ -14,7 +14,7 @@ from tests.support.builders import DONE, chat, delta, finish
 from tests.support.client import RawClient, Response, post
 from tests.support.gateway import CHAT
 from tests.support.provider import Peer, Request, ScriptedProvider
-from tests.support.real import Running, daemon, free_port
+from tests.support.real import daemon, free_port
 from tests.support.scripts import ok_stream
 
 pytestmark = pytest.mark.real_time
@@ -38,13 +38,6 @@ base_url = "{url}"
 """
 
 
-def resident(running: Running) -> int:
-    """Bytes of a process that are in memory."""
-    rows = Path(f"/proc/{running.pid}/status").read_text().splitlines()
-    (row,) = [row for row in rows if row.startswith("VmRSS")]
-    return int(row.split()[1]) * 1024
-
-
 async def test_memory_stays_flat_over_a_long_stream_and_many_short_ones(tmp_path: Path) -> None:
     async def long_then_short(peer: Peer, request: Request) -> None:
         if request.json()["messages"][0]["content"] == "short":
@@ -63,12 +56,12 @@ async def test_memory_stays_flat_over_a_long_stream_and_many_short_ones(tmp_path
         async with daemon(tmp_path, text, address) as running, RawClient(address) as client:
             for _ in range(50):
                 await short(client)
-            before = resident(running)
+            before = running.memory()
             read = await length_of(await client.open_stream(CHAT, chat("long", stream=True)))
-            after_long = resident(running)
+            after_long = running.memory()
             for _ in range(SHORT):
                 await short(client)
-            after_short = resident(running)
+            after_short = running.memory()
     assert read == LONG // len(PIECE) * len(PIECE) + len(finish() + DONE)
     assert after_long - before < FLAT
     assert after_short - before < FLAT

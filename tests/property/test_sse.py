@@ -9,9 +9,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relayd.answers import CONTENT
 from relayd.peek import Peek, Verdict
 from relayd.record import Usage
-from relayd.sse import CONTENT, MAX_EVENT, Watcher
+from relayd.sse import MAX_EVENT, Watcher
 from relayd.surfaces import STREAMING, Surface
 
 # ---- streams

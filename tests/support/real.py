@@ -99,6 +99,12 @@ class Running:
         """The JSON lines on standard output."""
         return [json.loads(line) for line in self.out if line.startswith("{")]
 
+    def memory(self, which: str = "VmRSS") -> int:
+        """Bytes of the process that are in memory; `VmHWM`: at most so far."""
+        rows = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        (row,) = [row for row in rows if row.startswith(which)]
+        return int(row.split()[1]) * 1024
+
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from relayd.answers import CONTENT, FINAL, FINISH
 from relayd.peek import MAX_PEEK, MAX_PEEK_EVENTS, Peek, Verdict, Why
-from relayd.sse import CONTENT, FINAL, FINISH
 from relayd.surfaces import Surface
 
 CHAT = Surface.CHAT

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from relayd.answers import CONTENT, ERROR, FINAL, FINISH
 from relayd.record import Usage
-from relayd.sse import CONTENT, ERROR, FINAL, FINISH, MAX_EVENT, Watcher
+from relayd.sse import MAX_EVENT, Watcher
 from relayd.surfaces import Surface
 from relayd.usage import TAIL
 
