@@ -110,7 +110,7 @@ class Peek:
             return WHOLE
         if self.watcher is None:
             verdict = self._recognise(data)
-            if verdict is not None:
+            if verdict not in (None, LIMIT):  # so many blanks can only be the lines of a stream
                 return verdict
             self.watcher = Watcher(self._surface)
             data = bytes(self.held)

@@ -103,7 +103,9 @@ def test_a_peek_full_of_events_is_committed() -> None:
 
 
 def test_a_peek_full_of_blanks_is_committed() -> None:
-    assert show(Peek(CHAT, streaming=True), b"\n" * (MAX_PEEK - 1), b"\n") == [MORE, LIMIT]
+    peek = Peek(CHAT, streaming=True)
+    assert show(peek, b"\n" * (MAX_PEEK - 1), b"\n") == [MORE, LIMIT]
+    assert peek.watcher is not None, "what follows must be watched, or a cut looks whole"
 
 
 # ---- what kind of body it is
