@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -32,6 +33,9 @@ READY_CAP = 15.0
 POLL = 0.02
 """Real time (s) between two tries."""
 
+PORTS = range(12_000, 32_768)
+"""Below those that Linux gives to clients and to whoever binds port 0."""
+
 END_CAP = 10.0
 """Real time (s) between asking a program to end and killing it."""
 
@@ -49,10 +53,12 @@ def need(program: str) -> str:
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port on loopback that nobody listens on; the kernel gives it to nobody meanwhile."""
+    while True:
+        port = PORTS.start + secrets.randbelow(len(PORTS))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Running:
