@@ -28,7 +28,6 @@ from .logsink import StreamSink
 from .resources import loop_factory, usable
 from .sdnotify import ActivationError, Notifier, journal_stream, watchdog_period
 from .server import ListenError
-from .status import capped
 
 EX_OK = 0
 EX_FAILED = 1
@@ -257,7 +256,7 @@ class Daemon:
                 # A file that is wrong is told here, where the log is read.
                 for warning in self._fixed(INHERITED, usable(self._read_again())):
                     self._log.event("warning", "config", warning)
-            if self._app.config.store.url == "memory:" and any(capped(self._app.config)):
+            if self._app.config.store.url == "memory:" and self._app.config.capped:
                 self._log.event("warning", "upgrade", 'store.url = "memory:": turns begin anew')
             async with successor(estate(self._app)) as pid:
                 self._notifier.mainpid(pid)

@@ -168,7 +168,7 @@ class Status:
             "connections": self._connections(),
             "exchanges": len(running),
             "streams": sum(streams(record) for record in running),
-            "capped": any(capped(config)),
+            "capped": config.capped,
             "point_seconds": POINT_SECONDS,
             "store": self._store(config),
             "config": {"loaded": engine.loaded.at, "problem": self._problem()},
@@ -261,11 +261,6 @@ class Status:
 def streams(record: Record) -> bool:
     """True once the client receives an event stream."""
     return record.stream and record.commit is not None
-
-
-def capped(config: Config) -> list[int]:
-    """Every daily cap there is; 0 is none."""
-    return [config.quota.daily_turns, *(client.daily_turns or 0 for client in config.clients)]
 
 
 def trail(steps: tuple[Tried, ...]) -> list[TriedView]:

@@ -56,6 +56,12 @@ class Config:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", {route.name: route for route in self.routes})
 
+    @property
+    def capped(self) -> bool:
+        """True if anybody's turns of a day are limited."""
+        caps = (client.daily_turns for client in self.clients)
+        return bool(self.quota.daily_turns) or any(caps)
+
     def route_for(self, model: str | None) -> Route | None:
         """The route that a request's `model` names; None where the answer is 404.
 

@@ -438,4 +438,6 @@ def test_serving_loads_nothing_that_only_others_need(module: str) -> None:
     loaded = set(done.stdout.split())
     others = {"asgi", "embed", "demo", "send", "online", "healthcheck", "queuesink"}
     assert not loaded & {f"relayd.{name}" for name in others}
-    assert not loaded & {"redis", "prometheus_client", "uvloop", "sqlite3"}
+    watched = {"admin", "status", "statuspage", "picture", "tally", "metrics", "gauges"}
+    assert not loaded & {f"relayd.{name}" for name in watched}
+    assert not loaded & {"redis", "prometheus_client", "uvloop", "sqlite3", "zoneinfo", "email"}

@@ -78,6 +78,17 @@ def test_a_route_is_not_blamed_for_its_provider() -> None:
     assert [line.split(": ")[1] for line in lines] == ["provider[x].base_url", "provider[y].model"]
 
 
+@pytest.mark.parametrize(
+    ("everybody", "one", "is_capped"), [(0, 0, False), (1, 0, True), (0, 1, True)]
+)
+def test_turns_are_capped_for_everybody_or_for_a_client(
+    everybody: int, one: int, is_capped: bool
+) -> None:
+    client = f'[[client]]\nname="h"\nkey_sha256="{"AB" * 32}"\ndaily_turns={one}\n'
+    found = config(f"quota.daily_turns={everybody}\n" + ONE + client)
+    assert found.capped is is_capped
+
+
 def test_clients_are_known_by_the_digest_of_their_key() -> None:
     digest = hashlib.sha256(b"k-env").hexdigest()
     text = (
