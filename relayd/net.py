@@ -157,7 +157,8 @@ class Conn(asyncio.Protocol):
     def finish(self) -> None:
         """Half-close: everything was said, the peer may still speak."""
         if not self.transport.is_closing():
-            self.transport.write_eof()
+            with contextlib.suppress(OSError):  # the peer has reset, and the loop will say so next
+                self.transport.write_eof()
 
     def mark(self, high: int) -> None:
         """From how many unsent bytes on `writable` is False; at 0, `on_writable` means all sent."""

@@ -305,6 +305,16 @@ async def test_our_half_close_leaves_the_peer_its_say(pair: Pair) -> None:
 
 
 @on_each_loop
+async def test_a_half_close_towards_a_peer_that_has_reset_is_no_fault(pair: Pair) -> None:
+    async with connected(pair) as (conn, peer):
+        if peer.family != socket.AF_UNIX:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NONE)
+        peer.close()
+        conn.finish()
+        await until(conn, lambda: conn.ended)
+
+
+@on_each_loop
 async def test_a_loss_tells_everybody_who_waits(pair: Pair) -> None:
     async with connected(pair) as (conn, peer):
         told: list[str] = []
