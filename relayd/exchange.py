@@ -201,7 +201,7 @@ class Exchange:
         tried = record.attempts[-1]
         record.provider, record.upstream_model = tried.provider, tried.upstream_model
         record.status, record.commit = head.status, answer.commit
-        record.ttfb, record.first_content = now - self._ask.began, answer.content_at
+        record.ttfb, record.first_content = now - self._ask.began, self._since(answer.content_at)
         if answer.whole:
             self._sink.open(head.status, self._block(answer), len(answer.held), answer.held)
             if answer.watcher is None:
@@ -226,8 +226,12 @@ class Exchange:
             end = await pump.run()
         finally:
             self._record.max_gap = pump.max_gap
-            self._record.first_content = pump.first_content
+            self._record.first_content = self._since(pump.first_content)
         self._finish(end)
+
+    def _since(self, at: float | None) -> float | None:
+        """Seconds from the beginning to a loop time."""
+        return None if at is None else at - self._ask.began
 
     def _finish(self, end: End) -> None:
         """End the client's side as honestly as the framing allows, and let the provider go."""
@@ -316,8 +320,7 @@ class Exchange:
         record.bytes_out = self._sink.sent
         if record.usage is not None and self._price is not None:
             record.cost = cost(self._surface, record.usage, self._price)
-        if record.first_content is not None:
-            record.first_content -= self._ask.began  # it was noted as loop time
+
         record.duration = self._clock.now() - self._ask.began
         self._engine.leave(record)
         self._engine.journal.exchange(record)

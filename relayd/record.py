@@ -41,6 +41,7 @@ class Record:
     `surface` is None where nothing is relayed (health, models, errors before routing). `commit`
     says what let the head out: `head`, `content`, `answer`, `limit` (the peek was full) or None.
     `ended_by` is client, provider or relayd; `end_reason` a value of `outcomes.End`.
+    `ttfb` and `first_content` are the commit's and the first content's distance from `began`.
     `turn`: charged, refunded, free (a continuation, or nothing to count) or none (refused before).
     """
 
