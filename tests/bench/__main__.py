@@ -58,12 +58,12 @@ Results = dict[str, list[dict]]
 
 def main() -> int:
     args = arguments()
+    if not args.memory_only and not RUNNER.exists():
+        print(f"no runner at {RUNNER}: name its folder with RELAYD_BENCH", file=sys.stderr)
+        return 1
     footprint.report()
     if args.memory_only:
         return 0
-    if not RUNNER.exists():
-        print(f"no runner at {RUNNER}: name its folder with RELAYD_BENCH", file=sys.stderr)
-        return 1
     plain = run(["nginx", *ours(""), *args.targets], scenarios(args.quick, tls=False), args.rounds)
     tls = {}
     if not args.quick:
