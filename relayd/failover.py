@@ -152,7 +152,9 @@ class FailoverPlan:
         while self._at < len(self._candidates):
             candidate = self._candidates[self._at]
             found = ready(candidate)
-            keys = tuple(k for k in found.keys if k is None or k.id not in self._dead)
+            keys = found.keys
+            if self._dead:
+                keys = tuple(k for k in keys if k is None or k.id not in self._dead)
             if found.standing is Standing.READY and keys:
                 self._retries = 0
                 self._keys = keys[1:]

@@ -8,7 +8,7 @@ versions (505), expectations (417), codings (501).
 
 The provider's side: a strict parser of our own (h11 costs four times as much a message).
 
-    status line   HTTP/1.0 or 1.1, three digits, 100 to 999 (600 and up count as 5xx, RFC 9110, 15)
+    status line   HTTP/1.0 or 1.1, three digits, 100 to 999 (600 and up count as 5xx)
     fields        token ":" value; a fold becomes a space; control bytes are refused
     framing       no body with 1xx, 204, 304; chunked wins over a length, and ends the connection;
                   other codings, differing or odd lengths, coding in HTTP/1.0 are refused (6.3)
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import compress
 from typing import Any
 
@@ -39,27 +40,18 @@ _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQR
 _DIGITS = b"0123456789"
 _HOST = _TOKEN.translate(None, b"#^`|") + b"(),;=:[]"  # of a name, an address and a port
 _MAX_DIGITS = 18  # of a length: fits 64 bits
+_COMMON_LINE = 128  # bytes of a response field that is worth remembering
 _FOLD = re.compile(rb"\r\n[ \t]+")
 _LINE_END = "a line of the response head does not end with CR LF"
 _CODED_TWICE = "Transfer-Encoding is not accepted beside Content-Length or HTTP/1.0"
 
 
 @dataclass(slots=True)
-class Request:
-    """A request head. `path` is without query; `length` is None without Content-Length.
+class Head:
+    """What both heads have: `fields` in order, and `first` with the first value of each name."""
 
-    `keep_alive` is what the client allows. `expects` is True when it waits for `100 Continue`.
-    """
-
-    method: str
-    path: str
-    version: bytes
     fields: Fields
     first: dict[bytes, bytes]
-    length: int | None
-    chunked: bool
-    keep_alive: bool
-    expects: bool
 
     def field(self, name: bytes) -> bytes | None:
         """The first value of a field, `name` in lower case."""
@@ -68,6 +60,22 @@ class Request:
     def forget(self) -> None:
         """Let go of the fields: nobody asks for them any more."""
         self.fields, self.first = [], {}
+
+
+@dataclass(slots=True)
+class Request(Head):
+    """A request head. `path` is without query; `length` is None without Content-Length.
+
+    `keep_alive` is what the client allows. `expects` is True when it waits for `100 Continue`.
+    """
+
+    method: str
+    path: str
+    version: bytes
+    length: int | None
+    chunked: bool
+    keep_alive: bool
+    expects: bool
 
     @property
     def has_body(self) -> bool:
@@ -189,7 +197,7 @@ def _judge(start: Start, fields: Fields, first: dict[bytes, bytes]) -> Request:
     if expects and first[b"expect"].lower() != b"100-continue":
         raise errors.UnknownExpectation()
     wanted = None if length is None else int(length)
-    return Request(method, path, version, fields, first, wanted, coded, keep_alive, expects)
+    return Request(fields, first, method, path, version, wanted, coded, keep_alive, expects)
 
 
 def _path(method: bytes, target: bytes) -> str:
@@ -212,24 +220,14 @@ class BadResponse(Exception):
 
 
 @dataclass(slots=True)
-class ResponseHead:
+class ResponseHead(Head):
     """A response head. `reusable` is what its head allows: the body's end has its own say."""
 
     status: int
     version: bytes
-    fields: Fields
-    first: dict[bytes, bytes]
     length: int | None
     chunked: bool
     reusable: bool
-
-    def field(self, name: bytes) -> bytes | None:
-        """The first value of a field, `name` in lower case."""
-        return self.first.get(name)
-
-    def forget(self) -> None:
-        """Let go of the fields: nobody asks for them any more."""
-        self.fields, self.first = [], {}
 
 
 def take_response(buffer: bytearray) -> ResponseHead | None:
@@ -277,17 +275,21 @@ def _status_line(line: bytes) -> tuple[bytes, int]:
 
 
 def _fields(lines: list[bytes]) -> Fields:
-    fields: Fields = []
-    for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        if not colon:
-            raise BadResponse("response field without a colon")
-        # White space before the colon must be removed from a response (RFC 9112, 5.1).
-        fields.append((name.rstrip(b" \t").lower(), value.strip(b" \t")))
-    names = [name for name, _ in fields]
-    if b"".join(names).translate(None, _TOKEN) or b"" in names:
+    return [_field(line) if len(line) <= _COMMON_LINE else _read(line) for line in lines[1:]]
+
+
+def _read(line: bytes) -> tuple[bytes, bytes]:
+    name, colon, value = line.partition(b":")
+    if not colon:
+        raise BadResponse("response field without a colon")
+    # White space before the colon must be removed from a response (RFC 9112, 5.1).
+    name = name.rstrip(b" \t").lower()
+    if not name or name.translate(None, _TOKEN):
         raise BadResponse("response field name is no token")
-    return fields
+    return name, value.strip(b" \t")
+
+
+_field = lru_cache(512)(_read)  # a provider repeats most of its lines
 
 
 def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
@@ -313,7 +315,7 @@ def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
         reusable, chunked = reusable and not lengths, True
     else:
         reusable = reusable and length is not None
-    return ResponseHead(status, version, fields, first, length, chunked, reusable)
+    return ResponseHead(fields, first, status, version, length, chunked, reusable)
 
 
 def _all(fields: Fields, name: bytes) -> list[bytes]:

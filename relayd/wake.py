@@ -137,19 +137,16 @@ class Clock:
     its name and the waiter is woken to look at it.
     """
 
-    __slots__ = ("alarm", "deadline", "expired", "loop", "name", "wake")
+    __slots__ = ("alarm", "deadline", "expired", "loop", "name", "now", "wake")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Wake) -> None:
         self.loop = loop
+        self.now = loop.time  # loop time in seconds
         self.wake = wake
         self.alarm = Alarm(loop, self.rang)
         self.deadline = float("inf")
         self.name = ""
         self.expired: str | None = None
-
-    def now(self) -> float:
-        """Loop time in seconds."""
-        return self.loop.time()
 
     def arm(self, name: str, when: float) -> None:
         """Name what is awaited now and until when."""
