@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterable
 
 MASK = "[masked]"
@@ -73,7 +74,8 @@ def mask(text: str) -> str:
 class Masker:
     """`masker(text)`: `text` without the given secrets and without what `mask` finds.
 
-    Finds a secret as it is, as a JSON string spells it, and percent-encoded.
+    Finds a secret as it is, as a JSON string spells it, percent-encoded in part or in full, in
+    base64 (alone or within something longer), and in other letter cases.
     """
 
     __slots__ = ("_known",)
@@ -93,12 +95,26 @@ class Masker:
 def _spellings(secret: str) -> set[str]:
     octets = secret.encode("utf-8", "surrogatepass")
     encoded = "".join(chr(octet) if octet in _PLAIN else f"%{octet:02X}" for octet in octets)
-    lower = re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
-    return {secret, json.dumps(secret)[1:-1], encoded, lower} - {""}
+    throughout = "".join(f"%{octet:02X}" for octet in octets)
+    spelled = {secret, json.dumps(secret)[1:-1], encoded, throughout} - {""}
+    return spelled if len(secret) < SHORT else spelled | _base64(octets)
+
+
+def _base64(octets: bytes) -> set[str]:
+    """What the octets alone decide of their base64 form, wherever in something longer they stand.
+
+    `Basic` credentials are `base64(user:key)`.
+    """
+    found = set()
+    for before, shared in ((0, 0), (1, 2), (2, 3)):  # octets before them, characters not theirs
+        text = b64encode(bytes(before) + octets).decode("ascii")
+        core = text[shared : (before + len(octets)) * 8 // 6]
+        found |= {core, core.replace("+", "-").replace("/", "_")}
+    return found
 
 
 def _exact(secret: str) -> str:
     pattern = re.escape(secret)
     if len(secret) >= SHORT:
-        return pattern
+        return f"(?i:{pattern})"
     return rf"(?<![A-Za-z0-9]){pattern}(?![A-Za-z0-9])"

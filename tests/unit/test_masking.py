@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
@@ -62,10 +64,25 @@ def test_plain_text_stays(text: str) -> None:
         SECRET,
         quote(SECRET, safe=""),
         quote(SECRET, safe="").replace("%2F", "%2f").replace("%2B", "%2b").replace("%3D", "%3d"),
+        "".join(f"%{octet:02x}" for octet in SECRET.encode()),
+        SECRET.upper(),
+        SECRET.lower(),
     ],
 )
 def test_a_configured_secret_is_found_in_each_spelling(spelling: str) -> None:
     assert Masker([SECRET])(f"a {spelling}z") == f"a {MASK}z"
+
+
+@pytest.mark.parametrize("before", ["", "u", "me", "you", "user:", "a?>~"])
+@pytest.mark.parametrize("after", ["", "?", ">>", "~~~"])
+@pytest.mark.parametrize("encode", [b64encode, urlsafe_b64encode])
+@pytest.mark.parametrize("secret", [SECRET, "~~>>??~~~>", "\u00fc-\u20ac-key-7"])
+def test_a_configured_secret_is_found_in_base64(
+    before: str, after: str, encode: Callable[[bytes], bytes], secret: str
+) -> None:
+    shown = Masker([secret])(encode((before + secret + after).encode()).decode())
+    assert MASK in shown
+    assert len(shown.replace(MASK, "")) <= 4 * (len(before + after) // 3 + 2)
 
 
 def test_a_secret_with_quotes_is_found_in_json() -> None:
