@@ -13,7 +13,7 @@ The provider's side: a strict parser of our own (h11 costs four times as much a 
     framing       no body with 1xx, 204, 304; chunked wins over a length, and ends the connection;
                   other codings, differing or odd lengths, coding in HTTP/1.0 are refused (6.3)
 
-Bodies are `framing`'s: neither parser sees them. Knows no configuration and no clock.
+Bodies are `framing`'s. Knows no configuration and no clock.
 """
 
 from __future__ import annotations
@@ -186,9 +186,7 @@ def _judge(start: Start, fields: Fields, first: dict[bytes, bytes]) -> Request:
     method, path, version = start
     length = first.get(b"content-length")
     coded = b"transfer-encoding" in first
-    keep_alive = version == b"1.1"
-    if b"connection" in first:
-        keep_alive = keep_alive and not _closes(fields)
+    keep_alive = version == b"1.1" and not (b"connection" in first and _closes(fields))
     expects = b"expect" in first and version == b"1.1"
     if coded and (length is not None or version == b"1.0"):
         raise errors.BadFraming(_CODED_TWICE)
@@ -196,8 +194,8 @@ def _judge(start: Start, fields: Fields, first: dict[bytes, bytes]) -> Request:
         raise errors.BadFraming("the Host field names no host")
     if expects and first[b"expect"].lower() != b"100-continue":
         raise errors.UnknownExpectation()
-    wanted = None if length is None else int(length)
-    return Request(fields, first, method, path, version, wanted, coded, keep_alive, expects)
+    size = None if length is None else int(length)
+    return Request(fields, first, method, path, version, size, coded, keep_alive, expects)
 
 
 def _path(method: bytes, target: bytes) -> str:
