@@ -17,6 +17,7 @@ import json
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +29,9 @@ T = TypeVar("T")
 
 BATCH = 64
 """Steps that share a transaction at most: some milliseconds, while other processes wait."""
+
+LOOK_AGAIN = 0.005
+"""Seconds between two looks at a new file that another process is setting up: some milliseconds."""
 
 VERSION = 1
 """`user_version` of the file; another one is refused rather than guessed at."""
@@ -201,8 +205,8 @@ def _answer(done: asyncio.Future[Any], result: Any, error: StoreAway | None) -> 
 def _open(path: str, timeout: float) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None)
     try:
-        # NORMAL: a killed process loses nothing; a power cut may lose the last moments.
-        db.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(db, time.monotonic() + timeout)
+        # A killed process loses nothing; a power cut may lose the last moments.
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("BEGIN IMMEDIATE")
         found = db.execute("PRAGMA user_version").fetchone()[0]
@@ -217,6 +221,18 @@ def _open(path: str, timeout: float) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _write_ahead(db: sqlite3.Connection, deadline: float) -> None:
+    """Set the journal's mode. For this SQLite waits for no writer of a file that is new."""
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(LOOK_AGAIN)
 
 
 # turns

@@ -152,3 +152,16 @@ async def test_two_stores_that_open_a_new_file_at_once_both_succeed(path: Path) 
     await asyncio.gather(*(store.read(0.0) for store in stores))
     assert max(await asyncio.gather(*(spend(s, str(id(s))) for s in stores))) == 8
     await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_a_writer_of_a_new_file_is_waited_for(path: Path) -> None:
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    store = SqliteStore(str(path), timeout=5.0)
+    reading = asyncio.create_task(store.read(0.0))
+    await asyncio.wait([reading], timeout=0.05)
+    assert not reading.done()
+    writer.execute("ROLLBACK")
+    assert (await reading).rows == {}
+    await store.close()
+    writer.close()
