@@ -22,6 +22,9 @@ MAX_KNOWN = 512
 MAX_KNOWN_LINE = 256
 """Bytes of a line that is worth remembering."""
 
+MAX_SECRET_LINE = 4096
+"""Bytes of a line with a credential: web tokens are long, but each idle connection keeps one."""
+
 FRAMING = frozenset({b"host", b"content-length", b"transfer-encoding"})
 """Fields that are right or wrong only together (RFC 9112, 3.2 and 6.3)."""
 
@@ -59,6 +62,6 @@ class KnownLines:
             self._starts[start] = meant
         for line, field in zip(lines, fields, strict=True):
             if field[0] in SECRET:
-                self._own = {line: field}
+                self._own = {line: field} if len(line) <= MAX_SECRET_LINE else {}
             elif len(line) <= MAX_KNOWN_LINE and field[0] != b"transfer-encoding":
                 self._shared[line] = field

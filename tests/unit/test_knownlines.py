@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relayd.knownlines import MAX_KNOWN, MAX_KNOWN_LINE, KnownLines
+from relayd.knownlines import MAX_KNOWN, MAX_KNOWN_LINE, MAX_SECRET_LINE, KnownLines
 
 START = b"POST /v1/chat/completions HTTP/1.1"
 MEANT = (b"POST", b"/v1/chat/completions", b"1.1")
@@ -82,6 +82,14 @@ def test_a_long_line_is_not_worth_it() -> None:
     start = b"GET /".ljust(MAX_KNOWN_LINE + 1, b"x")
     known.learn(start, MEANT, [], [])
     assert known.start(start) is None
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_a_credential_of_any_size_costs_an_idle_connection_little(excess: int) -> None:
+    known = KnownLines()
+    line = b"Cookie: ".ljust(MAX_SECRET_LINE + excess, b"x")
+    known.learn(START, MEANT, [line], [(b"cookie", line[8:])])
+    assert (known.fields([line]) == [None]) is bool(excess)
 
 
 def test_a_full_memory_is_emptied_and_what_is_in_use_comes_back() -> None:
