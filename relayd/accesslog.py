@@ -206,7 +206,8 @@ class Log:
         ended = self._ended(finish, r.commit, r.ended_by, r.end_reason, r.turn)
         return (
             f'{start}{{"ts":"{stamp}","v":{VERSION},"id":{quote(r.id[:TEXT_LIMIT])},'
-            f'"client":{text(r.client)},"user":{text(r.user[:TEXT_READ])},"peer":{text(r.peer)},'
+            f'"client":{text(r.client)},"user":{text(r.user[:TEXT_READ])},'
+            f'"peer":{text(r.peer[:TEXT_READ])},'
             f'{what}"stream":{"true" if r.stream else "false"},'
             f'"status":{r.status},"attempts":[{attempts}],"ttfb_ms":{first},'
             f'"duration_ms":{r.duration * 1000:.1f},"bytes_in":{r.bytes_in},'

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from .admission import new_id, user_id
-from .errors import RelayError
+from .errors import BadRequest, RelayError
 from .headers import is_request_id
 from .http1 import Request
 from .record import Record
@@ -17,6 +17,8 @@ from .replies import refuse
 from .sink import Sink
 from .surfaces import Surface
 from .wake import Clock
+
+FORWARDED = b"x-forwarded-for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,16 @@ class Visit:
         refuse(self.sink, error, surface, self.record)
 
     def user(self, header: str) -> str | None:
-        """The user's id in the field named `header`, of a trusted peer; None without."""
+        """The user's id in the field named `header`, of a trusted peer; None without.
+
+        Raises `errors.BadRequest` for several: a client's own may stand before its proxy's.
+        """
         if not self.peer.trusted:
             return None
-        return user_id(self.request.field(header.lower().encode("ascii")))
+        name = header.lower().encode("ascii")
+        if sum(name == given for given, _ in self.request.fields) > 1:
+            raise BadRequest(f"{header} is given more than once")
+        return user_id(self.request.field(name))
 
     def _id(self) -> str:
         given = self.request.field(b"x-request-id") if self.peer.trusted else None
@@ -80,7 +88,8 @@ class Visit:
 
     def _address(self) -> str:
         if self.peer.trusted:
-            forwarded = self.request.field(b"x-forwarded-for")
-            if forwarded:
-                return forwarded.rpartition(b",")[2].strip().decode("latin-1")
+            forwarded = [value for name, value in self.request.fields if name == FORWARDED]
+            last = forwarded[-1].rpartition(b",")[2].strip() if forwarded else b""
+            if last:  # the end of the last line is the peer's own word, the rest its client's
+                return last.decode("latin-1")
         return self.peer.address

@@ -213,6 +213,14 @@ async def test_the_peer_is_whom_a_trusted_proxy_names() -> None:
             assert g.exchange["peer"] == "127.0.0.1"
 
 
+async def test_the_last_line_about_the_peer_is_the_proxys_own() -> None:
+    lines = "10.9.9.9\r\nX-Forwarded-For: 192.0.2.7"
+    async with ScriptedProvider(ok(), name="a") as a, gateway(config_for(a)) as g:
+        await g.chat(fields={"X-Forwarded-For": lines})
+        await g.chat(fields={"X-Forwarded-For": "192.0.2.7, "})
+        assert [line["peer"] for line in g.exchanges] == ["192.0.2.7", "127.0.0.1"]
+
+
 async def test_strange_text_from_outside_is_printable_and_short() -> None:
     nasty = "a\x1b[31m\u2028" + "x" * 500
     async with ScriptedProvider(ok(), name="a") as a, gateway(config_for(a)) as g:

@@ -233,6 +233,17 @@ async def test_an_untrusted_peer_does_not_choose_its_user() -> None:
             assert {line["user"] for line in g.exchanges} == {"anonymous"}
 
 
+async def test_a_user_who_is_named_twice_is_nobody() -> None:
+    async with ScriptedProvider(ok(), name="a") as a, gateway(capped(a)) as g:
+        answer = await g.post(
+            CHAT.path, CHAT.request(), {"X-User-Id": "victim\r\nx-user-id: mallory"}
+        )
+        assert answer.status == 400
+        assert answer.error["message"] == "X-User-Id is given more than once"
+        assert a.requests == []
+        assert await left(g, {"X-User-Id": "victim"}) == CAP
+
+
 async def test_the_users_header_can_have_another_name() -> None:
     async with ScriptedProvider(ok(), name="a") as a:
         async with gateway(capped(a, server={"user_header": "X-Account"})) as g:
