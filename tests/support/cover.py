@@ -21,9 +21,14 @@ UNIT = Path(__file__).parents[1] / "unit"
 
 
 def modules() -> list[str]:
-    """The modules that decide; a package counts as one."""
+    """The modules that decide; a package counts as one, a module without a function as none."""
     found = [name for name in TIER if TIER[name] <= DECIDES and "*" not in name]
-    return [n for n in found if (PACKAGE / n).is_dir() or (PACKAGE / f"{n}.py").exists()]
+    return [name for name in found if (PACKAGE / name).is_dir() or has_functions(name)]
+
+
+def has_functions(name: str) -> bool:
+    file = PACKAGE / f"{name}.py"
+    return file.exists() and "def " in file.read_text(encoding="utf-8")
 
 
 def own_files(name: str) -> list[Path]:

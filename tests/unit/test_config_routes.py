@@ -7,6 +7,7 @@ import hashlib
 import pytest
 
 from relayd.config import Commit
+from relayd.surfaces import Surface
 from tests.support.configuration import ONE, ROUTES, TWO, config, files, problems
 
 
@@ -87,6 +88,27 @@ def test_turns_are_capped_for_everybody_or_for_a_client(
     client = f'[[client]]\nname="h"\nkey_sha256="{"AB" * 32}"\ndaily_turns={one}\n'
     found = config(f"quota.daily_turns={everybody}\n" + ONE + client)
     assert found.capped is is_capped
+
+
+def test_only_those_who_serve_a_surface_take_part_in_it() -> None:
+    (route,) = config(TWO + 'surfaces=["chat", "embeddings"]\n').routes
+    assert [each.provider.name for each in route.on(Surface.CHAT)] == ["one", "two"]
+    assert [each.provider.name for each in route.on(Surface.EMBEDDINGS)] == ["two"]
+    assert route.on(Surface.MESSAGES) == ()
+
+
+@pytest.mark.parametrize(
+    ("url", "authority"),
+    [
+        ("http://H.example/v1", "h.example"),
+        ("https://h.example:443", "h.example"),
+        ("http://h.example:443/v1", "h.example:443"),
+        ("http://[::1]:8000/v1", "[::1]:8000"),
+    ],
+)
+def test_an_authority_has_the_port_where_it_is_not_the_usual_one(url: str, authority: str) -> None:
+    (provider,) = config(f'[[provider]]\nname="x"\nbase_url="{url}"\n').providers
+    assert provider.authority == authority
 
 
 def test_clients_are_known_by_the_digest_of_their_key() -> None:
