@@ -68,15 +68,32 @@ async def connect(
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         if tls is None:
-            _, writer = await asyncio.open_connection(sock=sock)
+            reader, writer = await asyncio.open_connection(sock=sock)
         else:
-            _, writer = await asyncio.open_connection(
+            reader, writer = await asyncio.open_connection(
                 sock=sock, ssl=tls, server_hostname=tls_name, ssl_shutdown_timeout=TLS_BYE
             )
     except BaseException:
         sock.close()
         raise
-    return Conn(writer, None, loop.time())
+    conn = Conn(writer, None, loop.time())
+    _hand_on(reader, conn)
+    return conn
+
+
+def _hand_on(reader: asyncio.StreamReader, conn: Conn) -> None:
+    """Give `conn` what came before it took over: uvloop reads before `open_connection` returns.
+
+    A provider that is overloaded may answer, and leave, without having been asked.
+    """
+    early: bytearray = reader.__dict__["_buffer"]
+    if early:
+        conn.data_received(bytes(early))
+        early.clear()
+    if conn.transport.is_closing():
+        conn.connection_lost(reader.exception())
+    elif reader.at_eof():
+        conn.eof_received()
 
 
 Address = tuple[int, Any]  # family, sockaddr

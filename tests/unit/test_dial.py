@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import threading
 from asyncio import sslproto
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from relayd.dial import (
     EYEBALLS_DELAY,
@@ -27,6 +29,7 @@ from relayd.wake import Interrupt, Wake, Why
 from tests.support.certificates import Authority
 from tests.support.leaks import nothing_left
 from tests.support.loop import elapsed, takes
+from tests.support.provider import LINGER_NONE
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("leaves_no_task_or_socket")]
 
@@ -437,3 +440,66 @@ async def test_an_error_that_comes_too_late_is_dropped_in_silence() -> None:
     with pytest.raises(Interrupt):
         await race(stubborn(), wake, fine, print)
     await asyncio.sleep(0.01)
+
+
+# ---- a peer that speaks first
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+SAYS = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
+
+
+def speak(
+    server: socket.socket, then: str, connected: threading.Event, spoken: threading.Event
+) -> None:
+    peer, _ = server.accept()
+    connected.wait(5)
+    peer.sendall(SAYS)
+    if then == "fin":
+        peer.shutdown(socket.SHUT_WR)
+    if then == "rst":
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NONE)
+        peer.close()
+    spoken.set()
+    server.accept()[0].close()  # the end of the test
+    peer.close()
+
+
+async def hear(port: int, then: str, connected: threading.Event, spoken: threading.Event) -> None:
+    """Connect so slowly that all was said before relayd's own side of the connection exists."""
+    running = loop()
+    real = running.sock_connect
+
+    async def slowly(*args: Any) -> None:
+        await real(*args)
+        connected.set()
+        await running.run_in_executor(None, spoken.wait)
+
+    running.sock_connect = slowly
+    conn = await connect("127.0.0.1", port, None, "", running)
+    conn.wake = Wake(running)
+    try:
+        async with asyncio.timeout(5):
+            while bytes(conn.buffer) != SAYS or conn.ended is not (then != "nothing"):
+                await conn.wake.wait()
+    finally:
+        conn.abort()
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("then", ["nothing", "fin", "rst"])
+@pytest.mark.parametrize("kind", LOOPS)
+def test_what_a_peer_says_before_it_is_asked_is_not_lost(kind: str, then: str) -> None:
+    events = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peer = threading.Thread(target=speak, args=(server, then, *events))
+        peer.start()
+        try:
+            with asyncio.Runner(loop_factory=LOOPS[kind]) as runner:
+                runner.run(hear(server.getsockname()[1], then, *events))
+        finally:
+            socket.create_connection(server.getsockname()).close()
+            peer.join()
