@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from . import errors
 from .surfaces import Surface
 
 Field = tuple[bytes, bytes]
@@ -32,17 +33,27 @@ RETURNING = {
 }
 """Fields of a provider that reach the client: lower-case name to the name sent."""
 
+MAX_CROSSING = 4096
+"""Bytes of a client's fields that reach a provider, some 200 in earnest: a head that the provider
+resets for its size would count against the provider's breaker."""
+
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
 def crossing(fields: Fields, surface: Surface) -> bytes:
-    """The lines (each with its CR LF) of a client's head that go upstream."""
+    """The lines (each with its CR LF) of a client's head that go upstream.
+
+    Raises `errors.HeadTooLarge` for more than `MAX_CROSSING` bytes.
+    """
     names = CROSSING[surface]
     traces = [value for name, value in fields if name == b"traceparent"]
     if len(traces) == 1 and is_traceparent(traces[0]):  # of several, none can be trusted
         names = names | TRACE
-    return b"".join(_picked(fields, names))
+    lines = b"".join(_picked(fields, names))
+    if len(lines) > MAX_CROSSING:
+        raise errors.HeadTooLarge("the fields for the provider are larger than this server passes")
+    return lines
 
 
 def returning(fields: Fields) -> bytes:

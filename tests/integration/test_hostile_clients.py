@@ -16,7 +16,8 @@ import uvloop
 from tests.support.builders import chat
 from tests.support.client import post, request
 from tests.support.gateway import CHAT, Gateway, config_for, gateway
-from tests.support.provider import LINGER_NONE
+from tests.support.provider import LINGER_NONE, ScriptedProvider
+from tests.support.scripts import ok
 
 PROVIDER = {"name": "a", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
 
@@ -96,3 +97,13 @@ def test_who_is_gone_before_the_accept_is_not_taken_for_a_peer_on_a_unix_socket(
         exchange = runner.run(run())
     assert exchange["user"] == "anonymous"
     assert exchange["peer"] in ("", "127.0.0.1")
+
+
+async def test_a_client_cannot_open_a_breaker_with_fields_that_a_provider_refuses() -> None:
+    async with ScriptedProvider(ok()) as a, gateway(config_for(a)) as g:
+        for _ in range(10):
+            answer = await g.chat(fields={"OpenAI-Beta": "x" * 30_000})
+            assert answer.status == 431
+            assert answer.error["code"] == "head_too_large"
+        assert a.requests == []
+        assert (await g.chat(fields={"OpenAI-Beta": "assistants=v2"})).status == 200

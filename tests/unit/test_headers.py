@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from relayd.errors import HeadTooLarge
 from relayd.headers import (
     CROSSING,
+    MAX_CROSSING,
     connection_names,
     crossing,
     is_coded,
@@ -78,6 +80,15 @@ def test_what_connection_names_does_not_cross(name: bytes) -> None:
     named = crossing([*fields, (b"connection", b"close, " + name.upper())], Surface.CHAT)
     assert name not in named.lower()
     assert named, "the other one has nothing to do with it"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_no_more_crosses_than_a_provider_reads(count: int) -> None:
+    line = b"OpenAI-Beta: " + b"x" * (MAX_CROSSING // count - 15) + b"\r\n"
+    field = (b"openai-beta", line[13:-2])
+    assert crossing([field] * count, Surface.CHAT) == line * count
+    with pytest.raises(HeadTooLarge):
+        crossing([field] * count + [(b"openai-beta", b"")], Surface.CHAT)
 
 
 def test_three_fields_come_back_one_of_them_under_another_name() -> None:
