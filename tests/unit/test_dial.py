@@ -453,11 +453,15 @@ SAYS = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
 
 
 def speak(
-    server: socket.socket, then: str, connected: threading.Event, spoken: threading.Event
+    server: socket.socket,
+    says: bytes,
+    then: str,
+    connected: threading.Event,
+    spoken: threading.Event,
 ) -> None:
     peer, _ = server.accept()
     connected.wait(5)
-    peer.sendall(SAYS)
+    peer.sendall(says)
     if then == "fin":
         peer.shutdown(socket.SHUT_WR)
     if then == "rst":
@@ -468,7 +472,9 @@ def speak(
     peer.close()
 
 
-async def hear(port: int, then: str, connected: threading.Event, spoken: threading.Event) -> None:
+async def hear(
+    port: int, says: bytes, then: str, connected: threading.Event, spoken: threading.Event
+) -> None:
     """Connect so slowly that all was said before relayd's own side of the connection exists."""
     running = loop()
     real = running.sock_connect
@@ -483,23 +489,25 @@ async def hear(port: int, then: str, connected: threading.Event, spoken: threadi
     conn.wake = Wake(running)
     try:
         async with asyncio.timeout(5):
-            while bytes(conn.buffer) != SAYS or conn.ended is not (then != "nothing"):
+            while bytes(conn.buffer) != says or conn.ended is not (then != "nothing"):
                 await conn.wake.wait()
     finally:
         conn.abort()
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("then", ["nothing", "fin", "rst"])
+@pytest.mark.parametrize(
+    ("says", "then"), [(SAYS, "nothing"), (SAYS, "fin"), (SAYS, "rst"), (b"", "fin"), (b"", "rst")]
+)
 @pytest.mark.parametrize("kind", LOOPS)
-def test_what_a_peer_says_before_it_is_asked_is_not_lost(kind: str, then: str) -> None:
+def test_what_a_peer_says_before_it_is_asked_is_not_lost(kind: str, says: bytes, then: str) -> None:
     events = threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        peer = threading.Thread(target=speak, args=(server, then, *events))
+        peer = threading.Thread(target=speak, args=(server, says, then, *events))
         peer.start()
         try:
             with asyncio.Runner(loop_factory=LOOPS[kind]) as runner:
-                runner.run(hear(server.getsockname()[1], then, *events))
+                runner.run(hear(server.getsockname()[1], says, then, *events))
         finally:
             socket.create_connection(server.getsockname()).close()
             peer.join()
