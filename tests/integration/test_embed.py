@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 
 import relayd
-from relayd import Relay, RelayError, classify, errors
+from relayd import Relay, RelayError, attempt, classify, errors
+from relayd.admission import ask_for
 from relayd.config import Config, ConfigError, build
+from relayd.engine import Setup, reach_for
+from relayd.failover import AttemptFailed
 from relayd.outcomes import Outcome
+from relayd.record import Record
 from relayd.stores.memory import MemoryStore
+from relayd.surfaces import Surface
+from relayd.wake import Clock, Wake
 from tests.support import builders
 from tests.support.gateway import config_for
 from tests.support.loop import takes
@@ -320,3 +326,24 @@ def test_the_front_door_shows_what_it_names() -> None:
 def test_a_status_is_classified_by_name() -> None:
     assert classify(503) is Outcome.SERVER_ERROR
     assert classify(429, "insufficient_quota") is Outcome.OUT_OF_CREDIT
+
+
+async def test_one_attempt_can_be_made_by_itself() -> None:
+    scripts = [ok("hello"), status(429, fields=[("Retry-After", "7")])]
+    async with ScriptedProvider(*scripts, name="a", key_env="KEY") as a:
+        loop, settings = asyncio.get_running_loop(), config(a)
+        setup, reach = Setup.of(settings), reach_for(settings)
+        record, body = Record("id", 0.0), json.dumps(builders.chat()).encode()
+        ask = ask_for(settings, Surface.CHAT, body, [], None, None, record, loop.time())
+        candidate = ask.route.candidates[0]
+        job = setup.outbound.job(ask, candidate, candidate.provider.keys[0])
+        clock = Clock(loop, Wake(loop))
+        answer = await attempt(job, reach, clock, 0.0)
+        assert (answer.head.status, answer.whole) == (200, True)
+        assert json.loads(answer.held) == builders.completion("hello")
+        answer.conn.abort()
+        with pytest.raises(AttemptFailed) as caught:
+            await attempt(job, reach, clock, 0.0)
+        assert (caught.value.outcome, caught.value.rest) == (Outcome.RATE_LIMITED, 7.0)
+        clock.alarm.stop()
+        reach.pool.close()
