@@ -5,6 +5,7 @@ Reads the documents and the program's own tables; runs nothing.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections import defaultdict
@@ -15,10 +16,13 @@ from typing import Any
 import pytest
 
 from relayd import errors
+from relayd.accesslog import Log
 from relayd.config import build
 from relayd.config.problems import Notes
 from relayd.config.settings import SECTIONS
 from relayd.config.tables import REPEATED, read
+from relayd.outcomes import End, Outcome
+from tests.support.records import exchange
 
 PROJECT = Path(__file__).parents[1]
 README = PROJECT / "README.md"
@@ -81,6 +85,39 @@ def test_the_readme_names_every_option_of_the_command_line(option: str) -> None:
 def test_the_readme_names_no_command_that_does_not_exist() -> None:
     named = set(re.findall(r"(?:^|`|\$ |/)relayd ([a-z]+)", README.read_text(), re.MULTILINE))
     assert named <= set(COMMANDS)
+
+
+def names_in(text: str) -> list[str]:
+    """The words in backquotes, in order."""
+    return re.findall(r"`([a-z_]+)`", text)
+
+
+def test_the_readme_names_every_outcome_and_no_other() -> None:
+    sentence = re.search(
+        r"`outcome` of an attempt is one of (.*?)\.\n", README.read_text(), re.DOTALL
+    )
+    assert sentence is not None
+    assert names_in(sentence[1]) == [outcome.value for outcome in Outcome]
+
+
+def test_the_readme_names_every_end_and_no_other() -> None:
+    row = re.search(r"\| `end_reason` \|(.*)\|", README.read_text())
+    assert row is not None
+    assert sorted(names_in(row[1])) == sorted(end.value for end in End)
+
+
+def test_the_readme_names_every_field_of_the_log_and_no_other() -> None:
+    lines: list[bytes] = []
+    log = Log(
+        lines.append, level="info", format="json", priorities=False, mask=str, wall=lambda: 0.0
+    )
+    log.exchange(exchange(cost=0.5))
+    table = re.search(
+        r"\| field \| what \|\n\|---\|---\|\n(.*?)\n\n", README.read_text(), re.DOTALL
+    )
+    assert table is not None
+    named = [names_in(row.split("|")[1]) for row in table[1].splitlines()]
+    assert sorted(name for names in named for name in names) == sorted(json.loads(lines[0]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
