@@ -220,7 +220,7 @@ class Conn(asyncio.Protocol):
 
     def reset(self) -> None:
         """Close with RST: to a peer that takes a plain close for a complete answer."""
-        sock = self.transport.get_extra_info("socket")
+        sock = None if self.lost else self.transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")

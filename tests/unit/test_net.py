@@ -281,6 +281,16 @@ async def test_a_reset_is_no_end_that_a_peer_could_take_for_complete(pair: Pair)
 
 
 @on_each_loop
+async def test_a_reset_after_the_loss_is_no_fault(pair: Pair) -> None:
+    async with connected(pair) as (conn, peer):
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NONE)
+        peer.close()
+        conn.write(b"to nobody")
+        await until(conn, lambda: conn.lost)
+        conn.reset()
+
+
+@on_each_loop
 async def test_a_half_close_ends_one_direction_alone(pair: Pair) -> None:
     async with connected(pair) as (conn, peer):
         ends: list[str] = []
