@@ -101,3 +101,12 @@ def is_traceparent(value: bytes) -> bool:
 def is_request_id(value: bytes) -> bool:
     """1 to 128 characters of `[A-Za-z0-9._:-]`."""
     return _REQUEST_ID.fullmatch(value) is not None
+
+
+def may_end(buffer: bytearray, read: int) -> bool:
+    """Whether a head that comes in pieces is worth another look, `read` bytes after the last one.
+
+    It is when its end may be there, or twice as much as then: so one that comes byte by byte is
+    read a logarithmic number of times.
+    """
+    return len(buffer) > 2 * read or buffer.find(b"\r\n\r\n", max(0, read - 3)) >= 0

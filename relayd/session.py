@@ -17,6 +17,7 @@ from . import errors
 from .admission import new_id
 from .config import Config
 from .framing import BadChunk
+from .headers import may_end
 from .http1 import Request, request_body, take_request
 from .httpsink import CONTINUE, DateLine, HttpSink
 from .knownlines import KnownLines
@@ -28,8 +29,6 @@ from .wake import Clock, Interrupt, Wake, Why
 
 BODY_BUFFER = 262144
 """Bytes of a body that wait for its reader before the client is paused."""
-
-HEAD_END = b"\r\n\r\n"
 
 LINGER = 2.0
 """Seconds in which a refused client may finish sending before the connection is closed."""
@@ -206,8 +205,7 @@ class Session:
         begun = False
         read = 0  # bytes that were looked at and are no head yet
         while True:
-            # A head in many small pieces is looked at again when it may end, or has doubled.
-            if len(conn.buffer) > 2 * read or conn.buffer.find(HEAD_END, max(0, read - 3)) >= 0:
+            if may_end(conn.buffer, read):
                 request = take_request(conn.buffer, rules.max_head_bytes, self._known)
                 if request is not None:
                     self.clock.disarm()

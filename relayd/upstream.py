@@ -17,7 +17,7 @@ from .answers import CONTENT
 from .dial import race
 from .failover import AttemptFailed
 from .framing import BadChunk, Body
-from .headers import is_coded
+from .headers import is_coded, may_end
 from .http1 import BadResponse, ResponseHead, response_body, take_response
 from .job import Answer, Job
 from .net import Conn, reason
@@ -135,19 +135,20 @@ class _Call:
             self.conn.write(job.body)
 
     async def _head(self) -> ResponseHead:
-        interim = 0
+        interim = read = 0
+        buffer = self.conn.buffer
         while True:
-            while not self.conn.buffer:
+            while not may_end(buffer, read):
                 await self._more()
+            read = len(buffer)
             try:
-                head = take_response(self.conn.buffer)
+                head = take_response(buffer)
             except BadResponse as exc:
                 raise AttemptFailed(Outcome.BAD_RESPONSE, detail=str(exc)) from exc
-            if head is None:
-                await self._more()
-            elif head.status >= 200:
+            if head is not None and head.status >= 200:
                 return head
-            else:
+            if head is not None:
+                read = 0
                 interim += 1
                 if interim > MAX_INTERIM or head.status == 101:
                     detail = "a 101 that was not asked for, or too many 1xx"

@@ -5,13 +5,15 @@ What the answers of ordinary providers come to is `test_outcomes`' and `test_aft
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from relayd.peek import MAX_PEEK
 from tests.support.builders import DONE, delta, finish
 from tests.support.gateway import config_for, gateway
-from tests.support.provider import ScriptedProvider
-from tests.support.scripts import events
+from tests.support.provider import Peer, Request, ScriptedProvider
+from tests.support.scripts import events, ok
 
 
 @pytest.mark.parametrize("blank", [b"\n", b"\r\n", b" "])
@@ -31,3 +33,17 @@ async def test_nothing_but_blanks_is_never_a_complete_answer() -> None:
     async with ScriptedProvider(events(b"\n" * 2 * MAX_PEEK)) as a, gateway(config_for(a)) as g:
         await g.chat(stream=True)
         assert g.exchange["end_reason"] != "complete"
+
+
+async def test_a_json_answer_that_ends_by_a_reset_is_not_whole_however_it_looks() -> None:
+    async def cut(peer: Peer, request: Request) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+        await peer.send(b'{"choices":[{"message":{"content":"' + b"x" * 300_000 + b'"}}')
+        await asyncio.sleep(1.0)
+        await peer.rst()
+
+    async with ScriptedProvider(cut, name="a") as a, ScriptedProvider(ok(), name="b") as b:
+        async with gateway(config_for(a, b)) as g:
+            answer = await g.chat("hi")
+    assert (answer.status, answer.field("X-Gateway-Provider")) == (200, "b")
+    assert g.exchange["attempts"][0]["outcome"] == "closed"

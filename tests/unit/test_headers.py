@@ -13,6 +13,7 @@ from relayd.headers import (
     is_coded,
     is_request_id,
     is_traceparent,
+    may_end,
     returning,
     tokens,
 )
@@ -184,3 +185,13 @@ def test_a_request_id_is_of_letters_digits_and_four_marks(value: bytes) -> None:
 @pytest.mark.parametrize("value", [b"", b"x" * 129, b"a b", b"a\n", b"\xc3\xa4", b"a/b", b'"a"'])
 def test_another_request_id_is_not(value: bytes) -> None:
     assert not is_request_id(value)
+
+
+def test_a_head_in_pieces_is_looked_at_when_it_may_end_or_has_doubled() -> None:
+    head = b"HTTP/1.1 200 OK\r\nA: " + b"b" * 200 + b"\r\n\r\n"
+    looks, read = 0, 0
+    for end in range(len(head) + 1):
+        if may_end(bytearray(head[:end]), read):
+            looks, read = looks + 1, end
+    assert read == len(head)
+    assert looks < 12
