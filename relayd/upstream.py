@@ -262,7 +262,7 @@ class _Call:
         except BadChunk as exc:
             raise AttemptFailed(Outcome.BAD_RESPONSE, detail=str(exc)) from exc
         framed = body.done
-        if conn.ended and not framed and not body.close():
+        if conn.ended and not framed and (conn.error is not None or not body.close()):
             raise AttemptFailed(Outcome.CLOSED, detail="closed in the middle of an answer")
         if body.done:
             verdict = peek.close(framed=framed)
