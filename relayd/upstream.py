@@ -262,7 +262,9 @@ class _Call:
         except BadChunk as exc:
             raise AttemptFailed(Outcome.BAD_RESPONSE, detail=str(exc)) from exc
         framed = body.done
-        if conn.ended and not framed and (conn.error is not None or not body.close()):
+        # A reset ends no body that ends with its connection; of a stream its marker tells.
+        orderly = conn.error is None or peek.watcher is not None
+        if conn.ended and not framed and not (orderly and body.close()):
             raise AttemptFailed(Outcome.CLOSED, detail="closed in the middle of an answer")
         if body.done:
             verdict = peek.close(framed=framed)

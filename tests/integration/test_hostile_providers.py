@@ -47,3 +47,18 @@ async def test_a_json_answer_that_ends_by_a_reset_is_not_whole_however_it_looks(
             answer = await g.chat("hi")
     assert (answer.status, answer.field("X-Gateway-Provider")) == (200, "b")
     assert g.exchange["attempts"][0]["outcome"] == "closed"
+
+
+async def test_a_stream_that_was_finished_before_a_reset_is_whole() -> None:
+    # Asking another provider after a finished answer would only cost its price again.
+    async def finished(peer: Peer, request: Request) -> None:
+        await peer.stream_head(chunked=False)
+        await peer.send(delta("hi") + finish("stop") + DONE)
+        await asyncio.sleep(1.0)
+        await peer.rst()
+
+    async with ScriptedProvider(finished, name="a") as a, ScriptedProvider(ok(), name="b") as b:
+        async with gateway(config_for(a, b, routing={"commit": "answer"})) as g:
+            answer = await g.chat("hi", stream=True)
+    assert (answer.status, answer.field("X-Gateway-Provider")) == (200, "a")
+    assert b.requests == []
