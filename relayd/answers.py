@@ -67,6 +67,7 @@ class Reading:
 
     telling: Callable[[bytes], int]
     affirms: Callable[[bytes], object]
+    text: Callable[[bytes], re.Match[bytes] | None] | None
     weigh: Callable[[Document, str], Said]
 
     def judge(self, event: bytes, data: bytes) -> Said:
@@ -243,6 +244,7 @@ _DELTA = re.compile(
 _TEXT = re.compile(_CHOICE + rb'"text"\s*:\s*"[^"\n]').search
 _RESPONSE_DELTA = re.compile(rb'"type"\s*:\s*"response\.[a-z_.]+\.delta"').search
 _BLOCK_DELTA = re.compile(rb'"type"\s*:\s*"content_block_delta"').search
+_BLOCK_TEXT = re.compile(rb'"(?:text|thinking|partial_json)"\s*:\s*"[^"\n]').search
 
 
 def _telling_choices(data: bytes) -> int:
@@ -264,14 +266,14 @@ def _first(one: int, other: int) -> int:
     return max(one, other) if one < 0 or other < 0 else min(one, other)
 
 
-_COMPLETION = Reading(_telling_choices, _TEXT, _weigh_completion)
+_COMPLETION = Reading(_telling_choices, _TEXT, _TEXT, _weigh_completion)
 
 READINGS = {
-    Surface.CHAT: Reading(_telling_choices, _DELTA, _weigh_chat),
+    Surface.CHAT: Reading(_telling_choices, _DELTA, _DELTA, _weigh_chat),
     Surface.COMPLETIONS: _COMPLETION,
     Surface.EMBEDDINGS: _COMPLETION,  # never a stream; here so that the table is total
-    Surface.RESPONSES: Reading(_telling_response, _RESPONSE_DELTA, _weigh_response),
-    Surface.MESSAGES: Reading(_telling_message, _BLOCK_DELTA, _weigh_message),
+    Surface.RESPONSES: Reading(_telling_response, _RESPONSE_DELTA, None, _weigh_response),
+    Surface.MESSAGES: Reading(_telling_message, _BLOCK_DELTA, _BLOCK_TEXT, _weigh_message),
 }
 assert set(READINGS) == set(Surface)
 

@@ -25,11 +25,15 @@ class Body(Protocol):
     """A message body that is taken from bytes in any cuts.
 
     `feed` returns payload; `done` says that the body has ended, `rest` what came after its end.
-    `close` is for the end of the connection: True if the body is complete.
+    `close` is for the end of the connection: True if the body is complete. `at_start` says that
+    what comes next begins a chunk, where there are any.
     """
 
     done: bool
     rest: bytes
+
+    @property
+    def at_start(self) -> bool: ...
 
     def feed(self, data: bytes) -> bytes: ...
     def close(self) -> bool: ...
@@ -39,6 +43,7 @@ class Length:
     """A body of known length."""
 
     __slots__ = ("_left", "done", "rest")
+    at_start = False
 
     def __init__(self, length: int) -> None:
         self._left = length
@@ -68,6 +73,7 @@ class UntilClose:
     """A response body that ends with its connection: nothing tells a cut one from a whole one."""
 
     __slots__ = ("done", "rest")
+    at_start = False
 
     def __init__(self) -> None:
         self.done = False
@@ -102,6 +108,11 @@ class Chunked:
         self._trailer = -1  # bytes of trailers so far; -1: not there yet
         self.done = False
         self.rest = b""
+
+    @property
+    def at_start(self) -> bool:
+        """Whether what comes next begins a chunk."""
+        return self._left < 0 and self._trailer < 0 and not self._carry and not self.done
 
     def feed(self, data: bytes) -> bytes:
         """The payload in `data`; raises `BadChunk`."""

@@ -103,6 +103,15 @@ class HttpSink:
         self._conn.on_writable = call
 
     @property
+    def on_behind(self) -> Callable[[], None]:
+        """Called when the client falls behind."""
+        return self._conn.on_behind
+
+    @on_behind.setter
+    def on_behind(self, call: Callable[[], None]) -> None:
+        self._conn.on_behind = call
+
+    @property
     def writable(self) -> bool:
         """False while more than `net.WRITE_HIGH` bytes wait for the client."""
         return self._conn.writable
@@ -137,6 +146,10 @@ class HttpSink:
         if self._chunked:
             payload = b"%x\r\n%b\r\n" % (len(payload), payload)
         self._conn.write(payload)
+
+    def chunks(self) -> Callable[[bytes], None] | None:
+        """See `Sink.chunks`."""
+        return self._conn.write if self._chunked else None
 
     def end(self) -> None:
         """The body is complete."""

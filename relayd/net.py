@@ -56,8 +56,8 @@ class Conn(asyncio.Protocol):
     Bytes go to `sink` when there is one, else into `buffer`, which pauses reading above `limit`
     bytes unless `overrun` may happen (`hold` is False: the bytes are then dropped and `overran`
     says so, because a paused connection cannot tell that its peer leaves). `ended` is True after
-    FIN or loss, `error` the loss's cause. `wake` is woken by both; `on_end` and `on_writable` are
-    called besides.
+    FIN or loss, `error` the loss's cause. `wake` is woken by both; `on_end` is called besides.
+    `on_behind` is called when `writable` becomes False, `on_writable` when it is True again.
     """
 
     __slots__ = (
@@ -71,6 +71,7 @@ class Conn(asyncio.Protocol):
         "hold",
         "limit",
         "lost",
+        "on_behind",
         "on_end",
         "on_writable",
         "overran",
@@ -98,6 +99,7 @@ class Conn(asyncio.Protocol):
         self.sink: Callable[[bytes], None] | None = None
         self.on_end: Callable[[], None] = _nothing
         self.on_writable: Callable[[], None] = _nothing
+        self.on_behind: Callable[[], None] = _nothing
         self.wake = wake
         self._paused = False
         self._probe: select.poll | None = None
@@ -141,6 +143,7 @@ class Conn(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer reads slower than we write."""
         self.writable = False
+        self.on_behind()
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
@@ -150,9 +153,12 @@ class Conn(asyncio.Protocol):
     # What its user calls.
 
     def write(self, data: bytes) -> None:
-        """Send; nothing happens once the connection is closing (uvloop would raise)."""
-        if not self.transport.is_closing():
+        """Send; nothing happens once the connection is closing."""
+        try:
             self.transport.write(data)
+        except RuntimeError:  # uvloop, of a transport that is closing
+            if not self.transport.is_closing():
+                raise
 
     def finish(self) -> None:
         """Half-close: everything was said, the peer may still speak."""
@@ -203,7 +209,7 @@ class Conn(asyncio.Protocol):
         """Nobody listens any more."""
         self.sink = None
         self.wake = None
-        self.on_end = self.on_writable = _nothing
+        self.on_end = self.on_writable = self.on_behind = _nothing
 
     def close(self) -> None:
         """Send what is written, then close; a peer that does not take it is not waited for."""

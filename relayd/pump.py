@@ -1,9 +1,10 @@
 """The pump: what the provider sends after the commit goes to the client as it arrives.
 
 The upstream connection's reads call `feed`, which decodes the framing, shows the payload to the
-watcher and writes it to the sink: one write a read, no task, no queue. A sink that falls behind
-pauses the upstream connection, so its provider's send blocks. One alarm serves all clocks: it is
-set to the earliest that could expire and looks again when it rings.
+watcher and writes it to the sink: one write a read, no task, no queue. A read like the last one
+(`repeat`) takes a short way to the same end. A sink that falls behind pauses the upstream
+connection, so its provider's send blocks. One alarm serves all clocks: it is set to the earliest
+that could expire and looks again when it rings.
 
 `run` returns how the stream ended; sending that end is the exchange's work. Does not know HTTP
 heads, failover or the quota.
@@ -11,15 +12,20 @@ heads, failover or the quota.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from .answers import CONTENT, ERROR, FINAL
 from .framing import BadChunk
 from .job import Answer
 from .outcomes import End
+from .repeat import Repeat
 from .sink import Sink
+from .sse import Watcher
 from .upstream import LINGER
 from .wake import EARLY, Clock
+
+NEVER = float("inf")
 
 
 @dataclass(slots=True)
@@ -31,11 +37,21 @@ class Limits:
     max_bytes: int
 
 
+def _never(data: bytes) -> int:
+    """No read is a usual one."""
+    return 0
+
+
+def _nothing() -> None:
+    """Nobody listens."""
+
+
 class Pump:
     """One answer on its way, from the commit to its end. Times are loop time in seconds."""
 
     __slots__ = (
         "_answer",
+        "_begins",
         "_behind",
         "_body",
         "_clock",
@@ -44,9 +60,13 @@ class Pump:
         "_due",
         "_first_due",
         "_limits",
+        "_most",
         "_now",
+        "_repeat",
+        "_send",
         "_sink",
         "_stalled_at",
+        "_usual",
         "_watcher",
         "end",
         "fault",
@@ -64,9 +84,17 @@ class Pump:
         self._clock = clock
         self._now = clock.loop.time
         self._limits = limits
-        self._content = answer.content_at  # when content came last; None before the first
-        self._first_due = answer.first_due
-        self._due = float("inf")  # set by a final marker: when to stop waiting for the end
+        self._most = limits.max_bytes or sys.maxsize
+        chunks = sink.chunks()
+        self._send = chunks or sink.write
+        self._repeat = Repeat() if chunks else None
+        self._usual = _never  # how many bytes of payload a usual read has; 0: it is none
+        self._begins = False  # a chunk and an event begin with the next read
+        # When content came last, until when the first must come, and when a stream that said its
+        # last word is not waited for any more.
+        self._content = NEVER if answer.content_at is None else answer.content_at
+        self._first_due = NEVER if answer.first_due is None else answer.first_due
+        self._due = NEVER
         self._behind: int | None = None  # bytes pending when last looked at, while paused
         self._stalled_at = 0.0
         self.end: End | None = None
@@ -79,6 +107,7 @@ class Pump:
         """Relay until there is nothing more to relay; lets `wake.Interrupt` through."""
         self._clock.alarm.action = self._look
         self._sink.on_writable = self._caught_up
+        self._sink.on_behind = self._pause
         self._conn.sink = self.feed
         self._conn.on_end = self._ended
         try:
@@ -92,6 +121,7 @@ class Pump:
             self._clock.alarm.action = self._clock.rang
             self._clock.disarm()
             self._conn.sink = None
+            self._sink.on_behind = _nothing
 
     def _begin(self) -> None:
         if self._watcher is not None and (self._watcher.final or self._watcher.error):
@@ -108,6 +138,21 @@ class Pump:
 
     def feed(self, data: bytes) -> None:
         """One read of the upstream connection."""
+        watcher, size = self._watcher, self._usual(data)
+        if watcher is None or not size or self.sent + size > self._most:
+            self._exact(data)
+            return
+        now = self._now()
+        if now - self._content > self.max_gap:
+            self.max_gap = now - self._content
+        self._content = now
+        self.sent += size
+        self._sink.sent += size
+        watcher.events += 1
+        self._send(data)
+
+    def _exact(self, data: bytes) -> None:
+        """Any read: decode it, show it to the watcher, write it."""
         if self.end is not None:
             return
         try:
@@ -124,29 +169,42 @@ class Pump:
 
     def _pass_on(self, payload: bytes) -> None:
         self.sent += len(payload)
-        if 0 < self._limits.max_bytes < self.sent:
+        if self.sent > self._most:
             self._stop(End.RESPONSE_TOO_LARGE)
             return
         if self._watcher is None:
             self._content = self._now()
-        elif flags := self._watcher.feed(payload):
-            self._mark(flags)
+        else:
+            self._watch(self._watcher, payload)
         self._sink.write(payload)
-        if not self._sink.writable:
-            self._pause()
+
+    def _watch(self, watcher: Watcher, payload: bytes) -> None:
+        events = watcher.events
+        if flags := watcher.feed(payload):
+            self._mark(flags)
+        repeat = self._repeat
+        if repeat is None:
+            return
+        began, self._begins = self._begins, self._body.at_start and watcher.at_start
+        if not self._begins:
+            self._usual = _never
+            return
+        if began and flags == CONTENT and watcher.events == events + 1:
+            repeat.learn(payload, watcher.text(payload))
+        if repeat.known:
+            self._usual = repeat.size
 
     def _mark(self, flags: int) -> None:
         now = self._now()
         if flags & CONTENT:
             last = self._content
-            if last is None:
+            self._content = now
+            if last == NEVER:
                 self.first_content = now
-                # The clock so far was the first content's, or none.
-                self._content = now
+                self._first_due = NEVER
                 self._look()
             elif now - last > self.max_gap:
                 self.max_gap = now - last
-            self._content = now
         if flags & (FINAL | ERROR) and self._due > now + LINGER:
             self._due = now + LINGER
             self._clock.alarm.set(min(self._due, self._clock.deadline))
@@ -162,7 +220,7 @@ class Pump:
         if self._behind is None:
             return
         self._behind = None
-        if self._content is not None:
+        if self._content != NEVER:
             self._content = self._now()  # the idle clock stood still
         self._conn.resume()
         self._look()
@@ -185,9 +243,7 @@ class Pump:
             self._expire()
 
     def _idle_due(self) -> float:
-        if self._content is not None:
-            return min(self._content + self._limits.idle, self._due)
-        return self._due if self._first_due is None else min(self._first_due, self._due)
+        return min(self._content + self._limits.idle, self._first_due, self._due)
 
     def _stall_due(self, now: float) -> float:
         """A client that took anything since the last look has not stalled."""
@@ -237,4 +293,5 @@ class Pump:
 
     def _stop(self, end: End) -> None:
         self.end = end
+        self._usual = _never
         self._clock.wake.wake()

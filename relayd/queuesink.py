@@ -29,6 +29,7 @@ class QueueSink:
 
     def __init__(self) -> None:
         self.on_writable: Callable[[], None] = _nothing
+        self.on_behind: Callable[[], None] = _nothing
         self.sent = 0
         self.status = 0
         self.fields: Fields = []
@@ -61,6 +62,11 @@ class QueueSink:
             self._waiting += len(payload)
             self._parts.append(payload)
             self._news.set()
+            if not self.writable:
+                self.on_behind()
+
+    def chunks(self) -> None:
+        """Chunks are not spoken here."""
 
     def end(self) -> None:
         """That was all."""

@@ -17,15 +17,14 @@ class Sink(Protocol):
     """One answer on its way to whoever asked.
 
     `open` is called once, then `write` any number of times, then `end` or `cut` once. `writable`
-    is False while the reader is behind; the sink then calls `on_writable` when it has caught up.
+    is False while the reader is behind; the sink calls `on_behind` when that begins, from within
+    `write`, and `on_writable` when it has caught up.
     """
 
     on_writable: Callable[[], None]
-
-    @property
-    def sent(self) -> int:
-        """Body bytes written so far."""
-        ...
+    on_behind: Callable[[], None]
+    sent: int
+    """Body bytes written so far."""
 
     @property
     def writable(self) -> bool:
@@ -40,6 +39,12 @@ class Sink(Protocol):
 
     def write(self, payload: bytes) -> None:
         """Send payload."""
+
+    def chunks(self) -> Callable[[bytes], None] | None:
+        """A way past `write` for whole chunks in plain framing, where the reader is sent chunks.
+
+        Whoever takes it adds their payload to `sent`.
+        """
 
     def end(self) -> None:
         """The body is complete."""

@@ -172,9 +172,22 @@ class Translator:
         self._sink.on_writable = call
 
     @property
+    def on_behind(self) -> Callable[[], None]:
+        """Called when the client falls behind."""
+        return self._sink.on_behind
+
+    @on_behind.setter
+    def on_behind(self, call: Callable[[], None]) -> None:
+        self._sink.on_behind = call
+
+    @property
     def sent(self) -> int:
         """Bytes that went to the client."""
         return self._sink.sent
+
+    @sent.setter
+    def sent(self, count: int) -> None:
+        self._sink.sent = count
 
     @property
     def writable(self) -> bool:
@@ -202,6 +215,9 @@ class Translator:
         """More of the provider's answer."""
         if data := self._translated(payload):
             self._sink.write(data)
+
+    def chunks(self) -> None:
+        """None: each event is made anew."""
 
     def end(self) -> None:
         """Whatever is still held, and the last event."""

@@ -101,6 +101,18 @@ class Watcher:
         idle = self._mode is not _Mode.COMMENT and self._mode is not _Mode.LARGE
         return idle and not self._held and not self.broken
 
+    @property
+    def at_start(self) -> bool:
+        """Whether what comes next begins an event, and one that will be judged."""
+        clean = not self._held and not self._skip_lf and not self.final
+        return clean and self._mode is _Mode.EVENTS
+
+    def text(self, event: bytes) -> int:
+        """Where the text of one event with content begins, or -1."""
+        search = self._reading.text
+        found = search(event) if search else None
+        return found.end() - 1 if found else -1
+
     def feed(self, data: bytes) -> int:
         """Take the next bytes; returns the flags (CONTENT …) of the events that ended in them.
 
