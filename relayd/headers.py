@@ -47,9 +47,10 @@ def crossing(fields: Fields, surface: Surface) -> bytes:
     Raises `errors.HeadTooLarge` for more than `MAX_CROSSING` bytes.
     """
     names = CROSSING[surface]
-    traces = [value for name, value in fields if name == b"traceparent"]
-    if len(traces) == 1 and is_traceparent(traces[0]):  # of several, none can be trusted
-        names = names | TRACE
+    if b"traceparent" in dict(fields):
+        traces = [value for name, value in fields if name == b"traceparent"]
+        if len(traces) == 1 and is_traceparent(traces[0]):  # of several, none can be trusted
+            names = names | TRACE
     lines = b"".join(_picked(fields, names))
     if len(lines) > MAX_CROSSING:
         raise errors.HeadTooLarge("the fields for the provider are larger than this server passes")
@@ -62,11 +63,12 @@ def returning(fields: Fields) -> bytes:
 
 
 def _picked(fields: Fields, names: dict[bytes, bytes]) -> list[bytes]:
-    picked = [(name, value) for name, value in fields if name in names]
-    if not picked:
+    given = dict(fields)
+    if names.keys().isdisjoint(given):
         return []
-    named = connection_names(fields)
-    return [names[name] + b": " + value + b"\r\n" for name, value in picked if name not in named]
+    named = connection_names(fields) if b"connection" in given else ()
+    wanted = {name: sent for name, sent in names.items() if name in given and name not in named}
+    return [wanted[name] + b": " + value + b"\r\n" for name, value in fields if name in wanted]
 
 
 def connection_names(fields: Fields) -> set[bytes]:

@@ -186,7 +186,7 @@ def _judge(start: Start, fields: Fields, first: dict[bytes, bytes]) -> Request:
     method, path, version = start
     length = first.get(b"content-length")
     coded = b"transfer-encoding" in first
-    keep_alive = version == b"1.1" and not (b"connection" in first and _closes(fields))
+    keep_alive = version == b"1.1" and not (b"connection" in first and _closes(fields, first))
     expects = b"expect" in first and version == b"1.1"
     if coded and (length is not None or version == b"1.0"):
         raise errors.BadFraming(_CODED_TWICE)
@@ -258,8 +258,10 @@ def _response(head: bytes) -> ResponseHead:
         raise BadResponse("control byte in the response head")
     if len(lines) - 1 > MAX_RESPONSE_FIELDS:
         raise BadResponse(f"more than {MAX_RESPONSE_FIELDS} response fields")
-    version, status = _status_line(lines[0])
-    return _framed(version, status, _fields(lines))
+    common = len(max(lines, key=len)) <= _COMMON_LINE
+    status_of, field = (_status, _field) if common else (_status_line, _read)
+    version, status = status_of(lines.pop(0))
+    return _framed(version, status, list(map(field, lines)))
 
 
 def _status_line(line: bytes) -> tuple[bytes, int]:
@@ -272,8 +274,7 @@ def _status_line(line: bytes) -> tuple[bytes, int]:
     return version, int(code)
 
 
-def _fields(lines: list[bytes]) -> Fields:
-    return [_field(line) if len(line) <= _COMMON_LINE else _read(line) for line in lines[1:]]
+_status = lru_cache(64)(_status_line)
 
 
 def _read(line: bytes) -> tuple[bytes, bytes]:
@@ -292,17 +293,14 @@ _field = lru_cache(512)(_read)  # a provider repeats most of its lines
 
 def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
     first = dict(reversed(fields))
-    lengths: list[bytes] = []
     codings: list[bytes] = []
-    if b"content-length" in first:
-        listed = b",".join(_all(fields, b"content-length"))
-        lengths = [part.strip(b" \t") for part in listed.split(b",")]
     if b"transfer-encoding" in first:
-        codings = tokens(b",".join(_all(fields, b"transfer-encoding"))) or [b""]
+        codings = tokens(_all(fields, first, b"transfer-encoding")) or [b""]
+    announced = b"content-length" in first
+    length = _length(_all(fields, first, b"content-length")) if announced and not codings else None
     reusable = version == b"1.1"
     if reusable and b"connection" in first:
-        reusable = not _closes(fields)
-    length = None if codings else _length(lengths)
+        reusable = not _closes(fields, first)
     chunked = False
     if status < 200 or status in (204, 304):
         # No body, whatever the fields say (6.3); one that they announce may follow all the same.
@@ -310,29 +308,31 @@ def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
     elif codings:
         if codings != [b"chunked"] or version == b"1.0":
             raise BadResponse("transfer coding other than chunked")
-        reusable, chunked = reusable and not lengths, True
+        reusable, chunked = reusable and not announced, True
     else:
         reusable = reusable and length is not None
     return ResponseHead(fields, first, status, version, length, chunked, reusable)
 
 
-def _all(fields: Fields, name: bytes) -> list[bytes]:
-    return [value for key, value in fields if key == name]
+def _all(fields: Fields, first: dict[bytes, bytes], name: bytes) -> bytes:
+    """The whole list of a field, however many lines it has."""
+    if len(first) == len(fields):
+        return first[name]
+    return b",".join([value for key, value in fields if key == name])
 
 
-def _closes(fields: Fields) -> bool:
+def _closes(fields: Fields, first: dict[bytes, bytes]) -> bool:
     """Whether `Connection` says so, in any of its fields."""
-    options = b",".join(_all(fields, b"connection"))
+    options = _all(fields, first, b"connection")
     return b"close" in options.lower() and b"close" in tokens(options)
 
 
-def _length(values: list[bytes]) -> int | None:
-    if not values:
-        return None
+def _length(listed: bytes) -> int:
+    values = [part.strip(b" \t") for part in listed.split(b",")] if b"," in listed else [listed]
     first = values[0]
     if first.translate(None, _DIGITS) or not first or len(first) > _MAX_DIGITS:
         raise BadResponse("content-length is no number")
-    if any(value != first for value in values):
+    if values.count(first) != len(values):
         raise BadResponse("differing content-length values")
     return int(first)
 

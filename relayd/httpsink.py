@@ -149,7 +149,7 @@ class HttpSink:
 
     def chunks(self) -> Callable[[bytes], None] | None:
         """See `Sink.chunks`."""
-        return self._conn.write if self._chunked else None
+        return self._conn.sender() if self._chunked else None
 
     def end(self) -> None:
         """The body is complete."""

@@ -160,6 +160,10 @@ class Conn(asyncio.Protocol):
             if not self.transport.is_closing():
                 raise
 
+    def sender(self) -> Callable[[bytes], None]:
+        """`write`, for who writes at each event: asyncio's own takes a closing connection well."""
+        return self.transport.write if hasattr(self.transport, "max_size") else self.write
+
     def finish(self) -> None:
         """Half-close: everything was said, the peer may still speak."""
         if not self.transport.is_closing():

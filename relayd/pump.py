@@ -59,6 +59,7 @@ class Pump:
         "_content",
         "_due",
         "_first_due",
+        "_hits",
         "_limits",
         "_most",
         "_now",
@@ -82,13 +83,14 @@ class Pump:
         self._watcher = answer.watcher
         self._sink = sink
         self._clock = clock
-        self._now = clock.loop.time
+        self._now = clock.now
         self._limits = limits
         self._most = limits.max_bytes or sys.maxsize
         chunks = sink.chunks()
         self._send = chunks or sink.write
         self._repeat = Repeat() if chunks else None
         self._usual = _never  # how many bytes of payload a usual read has; 0: it is none
+        self._hits = 0  # usual reads
         self._begins = False  # a chunk and an event begin with the next read
         # When content came last, until when the first must come, and when a stream that said its
         # last word is not waited for any more.
@@ -122,6 +124,13 @@ class Pump:
             self._clock.disarm()
             self._conn.sink = None
             self._sink.on_behind = _nothing
+            self._count_usual()
+
+    def _count_usual(self) -> None:
+        """Tell the sink and the watcher of what went past them."""
+        if self._watcher is not None and self._hits:
+            self._watcher.events += self._hits
+            self._sink.sent = self.sent
 
     def _begin(self) -> None:
         if self._watcher is not None and (self._watcher.final or self._watcher.error):
@@ -138,8 +147,8 @@ class Pump:
 
     def feed(self, data: bytes) -> None:
         """One read of the upstream connection."""
-        watcher, size = self._watcher, self._usual(data)
-        if watcher is None or not size or self.sent + size > self._most:
+        size = self._usual(data)
+        if not size or self.sent + size > self._most:
             self._exact(data)
             return
         now = self._now()
@@ -147,8 +156,7 @@ class Pump:
             self.max_gap = now - self._content
         self._content = now
         self.sent += size
-        self._sink.sent += size
-        watcher.events += 1
+        self._hits += 1
         self._send(data)
 
     def _exact(self, data: bytes) -> None:
@@ -168,10 +176,10 @@ class Pump:
             self._stop(End.INTERNAL_ERROR)
 
     def _pass_on(self, payload: bytes) -> None:
-        self.sent += len(payload)
-        if self.sent > self._most:
+        if self.sent + len(payload) > self._most:
             self._stop(End.RESPONSE_TOO_LARGE)
             return
+        self.sent += len(payload)
         if self._watcher is None:
             self._content = self._now()
         else:
@@ -190,7 +198,7 @@ class Pump:
             self._usual = _never
             return
         if began and flags == CONTENT and watcher.events == events + 1:
-            repeat.learn(payload, watcher.text(payload))
+            repeat.learn(payload, watcher.text(payload), self._hits)
         if repeat.known:
             self._usual = repeat.size
 

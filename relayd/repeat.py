@@ -35,30 +35,35 @@ def _heads() -> list[bytes]:
 
 _HEADS = _heads()
 # What stands between the quotes of a JSON string, on one line.
-_STRING = re.compile(rb'(?:[^"\\\r\n]|\\[^\r\n])++').match
+_STRING = re.compile(rb'(?:[^"\\\r\n]++|\\[^\r\n])++')
+_WHOLE = _STRING.fullmatch
 
 
 class Repeat:
     """The pattern of one stream's events; none until `learn` was called."""
 
-    __slots__ = ("_after", "_before", "_doubts")
+    __slots__ = ("_after", "_before", "_doubts", "_end", "_hits")
 
     def __init__(self) -> None:
         self._before = self._after = b""
+        self._end = 0  # length of what comes after the text
         self._doubts = 0
+        self._hits = 0
 
     @property
     def known(self) -> bool:
         """Whether there is a pattern."""
         return bool(self._before)
 
-    def learn(self, payload: bytes, text: int) -> None:
-        """Take this event for the pattern, and the JSON string that begins at `text` for its
-        text.
+    def learn(self, payload: bytes, text: int, hits: int) -> None:
+        """Take this event for the pattern, and the JSON string that begins at `text` for its text.
 
-        Learns nothing where no whole string begins there, or from a stream that has no pattern.
+        `hits`: how many reads were usual ones so far. Learns nothing where no whole string begins
+        at `text`, nor from a stream of which the last few patterns were in vain.
         """
-        found = _STRING(payload, text) if text > 0 else None
+        if hits != self._hits:
+            self._hits, self._doubts = hits, 0
+        found = _STRING.match(payload, text) if text > 0 else None
         if found is None or self._doubts == DOUBTS:
             return
         end = found.end()
@@ -66,6 +71,7 @@ class Repeat:
             self._doubts += 1
             self._before = payload[:text]
             self._after = payload[end:] + b"\r\n"
+            self._end = len(self._after)
 
     def size(self, data: bytes) -> int:
         """Bytes of payload, if `data` is one chunk in plain framing of an event as learned; or 0.
@@ -73,13 +79,14 @@ class Repeat:
         Only where there is a pattern, and where a chunk and an event begin with `data`.
         """
         length = len(data)
-        if length > LIMIT or not data.endswith(self._after):
+        if length > LIMIT:
             return 0
-        before = _HEADS[length] + self._before
-        if not data.startswith(before):
-            return 0
-        found = _STRING(data, len(before), length - len(self._after))
-        if found is None or found.end() != length - len(self._after):
-            return 0
-        self._doubts = 0
-        return length - len(_HEADS[length]) - 2
+        head = _HEADS[length]
+        before = head + self._before
+        if (
+            data.startswith(before)
+            and data.endswith(self._after)
+            and _WHOLE(data, len(before), length - self._end)
+        ):
+            return length - len(head) - 2
+        return 0

@@ -205,7 +205,7 @@ class Session:
         begun = False
         read = 0  # bytes that were looked at and are no head yet
         while True:
-            if may_end(conn.buffer, read):
+            if conn.buffer and may_end(conn.buffer, read):
                 request = take_request(conn.buffer, rules.max_head_bytes, self._known)
                 if request is not None:
                     self.clock.disarm()

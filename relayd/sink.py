@@ -43,7 +43,7 @@ class Sink(Protocol):
     def chunks(self) -> Callable[[bytes], None] | None:
         """A way past `write` for whole chunks in plain framing, where the reader is sent chunks.
 
-        Whoever takes it adds their payload to `sent`.
+        Whoever takes it sets `sent` when done.
         """
 
     def end(self) -> None:

@@ -73,9 +73,9 @@ class Visit:
 
         Raises `errors.BadRequest` for several: a client's own may stand before its proxy's.
         """
-        if not self.peer.trusted:
-            return None
         name = header.lower().encode("ascii")
+        if not self.peer.trusted or name not in self.request.first:
+            return None
         if sum(name == given for given, _ in self.request.fields) > 1:
             raise BadRequest(f"{header} is given more than once")
         return user_id(self.request.field(name))
@@ -87,9 +87,9 @@ class Visit:
         return new_id()
 
     def _address(self) -> str:
-        if self.peer.trusted:
+        if self.peer.trusted and FORWARDED in self.request.first:
             forwarded = [value for name, value in self.request.fields if name == FORWARDED]
-            last = forwarded[-1].rpartition(b",")[2].strip() if forwarded else b""
+            last = forwarded[-1].rpartition(b",")[2].strip()
             if last:  # the end of the last line is the peer's own word, the rest its client's
                 return last.decode("latin-1")
         return self.peer.address

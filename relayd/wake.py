@@ -9,6 +9,7 @@ Does not know sockets.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from enum import Enum
 
@@ -84,12 +85,13 @@ class Alarm:
     The timer then fires early once, sees that it is not yet due, and moves itself.
     """
 
-    __slots__ = ("_at", "_due", "_loop", "_timer", "action")
+    __slots__ = ("_at", "_due", "_loop", "_now", "_timer", "action")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
         self._loop = loop
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._now = time_of(loop)
         self._at = 0.0  # when the timer fires; uvloop's handle of a timer that is due has no `when`
         self.action = action
 
@@ -123,11 +125,17 @@ class Alarm:
         due = self._due
         if due is None:
             return
-        if self._loop.time() + EARLY < due:
+        if self._now() + EARLY < due:
             self._start(due)
             return
         self._due = None
         self.action()
+
+
+def time_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The loop's clock, without asyncio's Python call around it: it is asked at every event."""
+    plain = type(loop).time is asyncio.BaseEventLoop.time
+    return time.monotonic if plain else loop.time
 
 
 class Clock:
@@ -141,7 +149,7 @@ class Clock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Wake) -> None:
         self.loop = loop
-        self.now = loop.time  # loop time in seconds
+        self.now = time_of(loop)  # loop time in seconds
         self.wake = wake
         self.alarm = Alarm(loop, self.rang)
         self.deadline = float("inf")
@@ -167,7 +175,7 @@ class Clock:
 
     def rang(self) -> None:
         """The alarm's action: the deadline, or what is named."""
-        if self.loop.time() + EARLY >= self.deadline:
+        if self.now() + EARLY >= self.deadline:
             self.wake.interrupt(Why.DEADLINE)
             return
         self.expired = self.name
