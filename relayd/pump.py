@@ -133,8 +133,11 @@ class Pump:
             self._sink.sent = self.sent
 
     def _begin(self) -> None:
-        if self._watcher is not None and (self._watcher.final or self._watcher.error):
-            self._due = self._now() + LINGER
+        watcher = self._watcher
+        if watcher is not None:
+            self._begins = self._body.at_start and watcher.at_start
+            if watcher.final or watcher.error:
+                self._due = self._now() + LINGER
         if not self._sink.writable:
             self._pause()
         if self._body.done:

@@ -168,3 +168,28 @@ def test_a_trailer_without_end_is_refused_over_the_limit() -> None:
     body.feed(b"0\r\n" + b"A:".ljust(MAX_TRAILERS, b"x"))
     with pytest.raises(BadChunk):
         body.feed(b"x")
+
+
+def test_a_chunk_begins_where_the_last_one_ended() -> None:
+    body = Chunked()
+    found = []
+    for piece in (
+        b"",
+        b"3",
+        b"\r\n",
+        b"ab",
+        b"c",
+        b"\r",
+        b"\n",
+        b"3\r\nabc\r\n",
+        b"0\r\n",
+        b"\r\n",
+    ):
+        body.feed(piece)
+        found.append(body.at_start)
+    assert found == [True, False, False, False, False, False, True, True, False, False]
+
+
+def test_no_chunk_begins_where_there_are_none() -> None:
+    assert not Length(3).at_start
+    assert not UntilClose().at_start

@@ -349,3 +349,36 @@ def test_an_error_may_be_the_last_event_without_its_end() -> None:
 def test_an_empty_stream_closes_quietly() -> None:
     watcher = Watcher(Surface.CHAT)
     assert (watcher.close(), watcher.events, watcher.at_boundary) == (0, 0, True)
+
+
+def test_an_event_begins_where_the_last_one_ended() -> None:
+    watcher = Watcher(Surface.CHAT)
+    found = [watcher.at_start]
+    for piece in (b"data: {}\n\n", b"da", b"ta: {}\n", b"\r", b"data: {}\n\n", b": c", b"\n\n"):
+        watcher.feed(piece)
+        found.append(watcher.at_start)
+    assert found == [False, True, False, False, False, True, False, True]
+
+
+@pytest.mark.parametrize("last", [b"data: [DONE]\n\n", b'data: {"error":{}}\n\n'])
+def test_behind_the_last_event_none_begins(last: bytes) -> None:
+    watcher = Watcher(Surface.CHAT)
+    watcher.feed(last)
+    assert not watcher.at_start
+
+
+@pytest.mark.parametrize(
+    ("surface", "event", "expected"),
+    [
+        (Surface.CHAT, b'{"choices":[{"delta":{"role":"assistant","content":"text"}}]}', b"text"),
+        (Surface.COMPLETIONS, b'{"choices":[{"text":"text"}]}', b"text"),
+        (Surface.MESSAGES, b'{"type":"content_block_delta","delta":{"text":"text"}}', b"text"),
+        (Surface.CHAT, b'{"choices":[{"delta":{"role":"assistant"}}]}', None),
+        (Surface.RESPONSES, b'{"type":"response.output_text.delta","delta":"text"}', None),
+    ],
+)
+def test_the_text_of_an_event_is_found(
+    surface: Surface, event: bytes, expected: bytes | None
+) -> None:
+    at = Watcher(surface).text(event)
+    assert (event[at : at + 4] if at >= 0 else None) == expected
