@@ -11,12 +11,18 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable
+from functools import lru_cache
 
 MASK = "[masked]"
 
 SHORT = 8
 """A configured secret with fewer characters is masked only as a word of its own: a test key `a`
 must not turn every `a` of a message into a mask."""
+
+COMMON = 512
+REMEMBERED = 128
+"""Characters and number of texts that are remembered with what became of them: a provider in
+trouble says the same thing again and again."""
 
 _KEY_WORDS = "key|token|secret|password|signature|sig"
 """How the name of a parameter ends whose value is nobody's business."""
@@ -78,15 +84,19 @@ class Masker:
     base64 (alone or within something longer), and in other letter cases.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_remembered")
 
     def __init__(self, secrets: Iterable[str]) -> None:
         spellings = {spelling for secret in secrets for spelling in _spellings(secret)}
         # The longest first: a secret that holds another one must not leave its rest behind.
         ordered = sorted(spellings, key=lambda spelling: (-len(spelling), spelling))
         self._known = re.compile("|".join(map(_exact, ordered))) if ordered else None
+        self._remembered = lru_cache(REMEMBERED)(self._masked)
 
     def __call__(self, text: str) -> str:
+        return self._masked(text) if len(text) > COMMON else self._remembered(text)
+
+    def _masked(self, text: str) -> str:
         if self._known is not None:
             text = self._known.sub(MASK, text)
         return mask(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+import select
 from collections.abc import Callable
 
 from .config import Config, ConfigError, Loop, Problem
@@ -43,16 +44,25 @@ def raise_file_limit(config: Config) -> Problem | None:
     )
 
 
-def loop_factory(config: Config) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, if it is wanted and installed; None for asyncio's own. Raises ConfigError."""
+def loop_factory(config: Config) -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop's, if it is wanted and installed, or asyncio's own. Raises ConfigError."""
     if config.server.loop is Loop.ASYNCIO:
-        return None
+        return plain_loop
     try:
         import uvloop
     except ImportError:
         if config.server.loop is Loop.AUTO:
-            return None
+            return plain_loop
         remedy = 'uvloop is not installed: pip install "relayd[uvloop]"'
         raise ConfigError([Problem(config.source, "server.loop", remedy)]) from None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+def plain_loop() -> asyncio.AbstractEventLoop:
+    """asyncio's own loop, over our poller where there is epoll."""
+    if not hasattr(select, "epoll"):
+        return asyncio.new_event_loop()
+    from .poller import Poller
+
+    return asyncio.SelectorEventLoop(Poller())
