@@ -127,18 +127,7 @@ class Chunked:
         end = len(data)
         while at < end:
             left = self._left
-            if left > 0:
-                part = data[at : at + left]
-                parts.append(part)
-                at += len(part)
-                self._left = left - len(part)
-            elif left == 0:
-                if data[at : at + 2] != b"\r\n":
-                    self._short(data, at, b"\r")
-                    break
-                at += 2
-                self._left = -1
-            else:
+            if left < 0:
                 line = data.find(b"\r\n", at, at + MAX_CHUNK_LINE)
                 if line < 0:
                     self._unfinished_line(data, at)
@@ -155,6 +144,17 @@ class Chunked:
                     self._trailer = 0
                     self._trailers(data, at)
                     break
+            elif left:
+                part = data[at : at + left]
+                parts.append(part)
+                at += len(part)
+                self._left = left - len(part)
+            else:
+                if data[at : at + 2] != b"\r\n":
+                    self._short(data, at, b"\r")
+                    break
+                at += 2
+                self._left = -1
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> bool:

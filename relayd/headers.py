@@ -67,8 +67,11 @@ def _picked(fields: Fields, names: dict[bytes, bytes]) -> list[bytes]:
     if names.keys().isdisjoint(given):
         return []
     named = connection_names(fields) if b"connection" in given else ()
-    wanted = {name: sent for name, sent in names.items() if name in given and name not in named}
-    return [wanted[name] + b": " + value + b"\r\n" for name, value in fields if name in wanted]
+    return [
+        names[name] + b": " + value + b"\r\n"
+        for name, value in fields
+        if name in names and name not in named
+    ]
 
 
 def connection_names(fields: Fields) -> set[bytes]:

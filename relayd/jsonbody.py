@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from json.scanner import make_scanner
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from .surfaces import Surface
 
@@ -148,8 +148,7 @@ def with_member(value: bytes | None, name: str, member: bytes) -> bytes:
     return splice(value, facts, {name: member})
 
 
-@dataclass(slots=True)
-class _Outline:
+class _Outline(NamedTuple):
     """The top level of an object: each member's last value, and where all of them are."""
 
     values: dict[str, object]

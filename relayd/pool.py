@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
 class Idle(Protocol):
@@ -30,8 +29,7 @@ class Idle(Protocol):
 C = TypeVar("C", bound=Idle)
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Connections are exchangeable only within one of these (`ca` is the CA file, or empty)."""
 
     scheme: str
@@ -41,8 +39,7 @@ class Origin:
     ca: str
 
 
-@dataclass(slots=True)
-class _Entry(Generic[C]):
+class _Entry(NamedTuple, Generic[C]):
     conn: C
     since: float
 

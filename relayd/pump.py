@@ -216,7 +216,7 @@ class Pump:
                 self._look()
             elif now - last > self.max_gap:
                 self.max_gap = now - last
-        if flags & (FINAL | ERROR) and self._due > now + LINGER:
+        if flags & (FINAL | ERROR) and self._due > now + LINGER and not self._body.done:
             self._due = now + LINGER
             self._clock.alarm.set(min(self._due, self._clock.deadline))
 

@@ -137,7 +137,7 @@ class Watcher:
         if mode is _Mode.LARGE and self._tail.rstrip().endswith(b"}"):
             return self._large(self._head, self._tail)
         block = bytes(self._held)
-        if mode is _Mode.EVENTS and is_whole(_fields(block)[1]):
+        if block and mode is _Mode.EVENTS and is_whole(_fields(block)[1]):
             return self._block(block)
         return 0
 
@@ -242,7 +242,7 @@ class Watcher:
         flags = CONTENT if done else 0
         if done == len(data):
             return flags
-        for block in data[done:].split(_END):
+        for block in data[done : -len(_END)].split(_END):
             flags |= self._block(block)
             if self.error:
                 break
