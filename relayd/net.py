@@ -50,6 +50,10 @@ def _nothing() -> None:
     """Nobody listens."""
 
 
+def _discard(data: bytes) -> None:
+    """Nobody reads."""
+
+
 class Conn(asyncio.Protocol):
     """One TCP, TLS or unix connection.
 
@@ -60,12 +64,16 @@ class Conn(asyncio.Protocol):
     `on_behind` is called when `writable` becomes False, `on_writable` when it is True again.
     """
 
+    data_received: Callable[[bytes], None]  # type: ignore[assignment]  # a place, not a method
+
     __slots__ = (
         "_keep",
         "_paused",
         "_probe",
+        "_sink",
         "born",
         "buffer",
+        "data_received",
         "ended",
         "error",
         "hold",
@@ -75,7 +83,6 @@ class Conn(asyncio.Protocol):
         "on_end",
         "on_writable",
         "overran",
-        "sink",
         "transport",
         "wake",
         "writable",
@@ -96,7 +103,7 @@ class Conn(asyncio.Protocol):
         self.error: Exception | None = None
         self.writable = True
         self.born = born
-        self.sink: Callable[[bytes], None] | None = None
+        self.sink = None
         self.on_end: Callable[[], None] = _nothing
         self.on_writable: Callable[[], None] = _nothing
         self.on_behind: Callable[[], None] = _nothing
@@ -108,13 +115,24 @@ class Conn(asyncio.Protocol):
         if hasattr(self.transport, "max_size"):
             self.transport.max_size = READ_SIZE
 
-    # What the transport calls.
+    @property
+    def sink(self) -> Callable[[bytes], None] | None:
+        """Who is given each read; None: it goes into the buffer."""
+        return self._sink
 
-    def data_received(self, data: bytes) -> None:
+    @sink.setter
+    def sink(self, call: Callable[[bytes], None] | None) -> None:
+        # asyncio looks `data_received` up for each read, which may so be the sink itself; uvloop
+        # does once.
+        self._sink = call
+        self.data_received = call or self._received
+
+    # What the transport calls: this as `data_received`, and the others.
+
+    def _received(self, data: bytes) -> None:
         """Hand bytes to the sink, or keep them and wake who waits."""
-        sink = self.sink
-        if sink is not None:
-            sink(data)
+        if self._sink is not None:
+            self._sink(data)
             return
         if not self.hold and len(self.buffer) + len(data) > self.limit:
             self.overran = True
@@ -136,6 +154,7 @@ class Conn(asyncio.Protocol):
         self.error = exc
         if exc is not None and not self.ended:
             self._salvage()
+        self.data_received = _discard  # nothing more comes, and the circle is open
         self.writable = True
         self._end()
         self.on_writable()

@@ -151,14 +151,16 @@ class Pump:
     def feed(self, data: bytes) -> None:
         """One read of the upstream connection."""
         size = self._usual(data)
-        if not size or self.sent + size > self._most:
+        sent = self.sent + size
+        if not size or sent > self._most:
             self._exact(data)
             return
         now = self._now()
-        if now - self._content > self.max_gap:
-            self.max_gap = now - self._content
+        gap = now - self._content
+        if gap > self.max_gap:
+            self.max_gap = gap
         self._content = now
-        self.sent += size
+        self.sent = sent
         self._hits += 1
         self._send(data)
 

@@ -5,8 +5,11 @@ other, checks every answer and counts the gateway's CPU. The figure to trust is 
 event as a ratio to nginx's; rates move with whatever else the machine does.
 
     python -m tests.bench [--rounds 3] [--quick] [--memory-only] [TARGET ...]
+    python -m tests.bench --growth [--rounds 1]
 
-TARGETs are further ones of the runner (`run_peers --list`), shown without a verdict.
+TARGETs are further ones of the runner (`run_peers --list`), shown without a verdict. `--growth`
+measures nothing else: CPU by open streams and by connections, memory a stream, TLS, two processes;
+a round takes four minutes, and one alone is a look, not a verdict.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import footprint
+from . import footprint, growth
 
 HERE = Path(__file__).parent
 RUNNER = Path(os.environ.get("RELAYD_BENCH", "../shared/bench")) / "run_peers"
@@ -58,23 +61,28 @@ Results = dict[str, list[dict]]
 
 def main() -> int:
     args = arguments()
+    if args.growth:
+        growth.report(need_tools(), args.rounds or 1)
+        return 0
     if not args.memory_only and not RUNNER.exists():
         print(f"no runner at {RUNNER}: name its folder with RELAYD_BENCH", file=sys.stderr)
         return 1
     footprint.report()
     if args.memory_only:
         return 0
-    plain = run(["nginx", *ours(""), *args.targets], scenarios(args.quick, tls=False), args.rounds)
+    rounds = args.rounds or 3
+    plain = run(["nginx", *ours(""), *args.targets], scenarios(args.quick, tls=False), rounds)
     tls = {}
     if not args.quick:
-        tls = run(["nginx-tls", *ours("-tls")], ["json_c16", "hold_1000"], args.rounds)
+        tls = run(["nginx-tls", *ours("-tls")], ["json_c16", "hold_1000"], rounds)
     show(plain, tls, args.targets)
     return 0
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="default: 3; with --growth 1")
+    parser.add_argument("--growth", action="store_true", help="how cost grows, and nothing else")
     parser.add_argument("--quick", action="store_true", help="without TLS and the long scenarios")
     parser.add_argument("--memory-only", action="store_true", help="no runner, memory and start")
     parser.add_argument("targets", nargs="*")
@@ -102,6 +110,19 @@ def run(targets: list[str], names: list[str], rounds: int) -> Results:
         for file in sorted(Path(out).glob("*.json")):
             found.setdefault(file.name.rsplit(".", 2)[0], []).append(json.loads(file.read_text()))
         return found
+
+
+def need_tools() -> Path:
+    """The folder of the runner's two tools; a run of no rounds builds them where one is missing."""
+    tools = CACHE / "bin"
+    if not all((tools / name).exists() for name in ("mockllm", "loadgen")):
+        if not RUNNER.exists():
+            raise SystemExit(
+                f"no mockllm and loadgen in {tools} and no runner at {RUNNER} to build them: "
+                "name its folder with RELAYD_BENCH"
+            )
+        run(["direct"], ["json_c1"], 0)
+    return tools
 
 
 def need_go() -> str:
