@@ -2,6 +2,7 @@
 #
 #   make demo    a failing primary, a working backup and relayd, on loopback
 #   make test    what CI runs: lint, types, tests
+#   make test-uvloop    every test that starts a real relayd, on uvloop (make test: asyncio)
 #   make lint    lint and types only
 #   make cover   does each deciding module's own test file cover every branch of it
 #   make bench   side-by-side figures; needs RELAYD_BENCH, a folder with the bench runner
@@ -16,13 +17,16 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 KEYS   := setup.cfg pyproject.toml
 EXTRAS := test,redis,uvloop,metrics
 
-.PHONY: demo test lint cover bench clean
+.PHONY: demo test test-uvloop lint cover bench clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/relayd demo
 
 test: lint
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-uvloop: $(VENV)/.installed-test
+	RELAYD_TEST_LOOP=uvloop $(BIN)/python -m pytest -m daemon $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/python -m ruff check .

@@ -2,7 +2,7 @@
 
 Tests under `integration/` and `cases/` run on the jumping loop (virtual time) and may leave no task
 and no socket. All others run on the ordinary loop. A marker (`virtual_time`, `real_time`) overrides
-the folder. Every test has a real-time limit.
+the folder; `each_loop` adds those of a daemon, in real time. Every test has a real-time limit.
 """
 
 from __future__ import annotations
@@ -16,14 +16,22 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import uvloop
+
+from relayd.resources import plain_loop
 
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support import leaks, real  # noqa: E402  # after the rewrite is registered
+from tests.support import leaks, real, service  # noqa: E402  # after the rewrite is registered
 from tests.support import loop as loops  # noqa: E402
 
 TESTS = Path(__file__).parent
 VIRTUAL = {"integration", "cases"}
+DAEMONS = {"asyncio": plain_loop, "uvloop": uvloop.new_event_loop}
+"""The event loops that a daemon may have."""
+
+STARTERS = (real, real.daemon, real.relayd, service.config, service.generations)
+"""Who imports one of these starts real daemons."""
 
 TEST_CAP = 60
 """Real time (s) of one test outside the jumping loop, which has its own, shorter cap."""
@@ -53,7 +61,18 @@ def is_virtual(item: pytest.Item) -> bool:
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return loops.virtual_factories() if is_virtual(item) else loops.real_factories()
+    each = DAEMONS if item.get_closest_marker("each_loop") else {}
+    if is_virtual(item):
+        return {**loops.virtual_factories(), **each}
+    return each or loops.real_factories()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    module = item.getparent(pytest.Module)
+    imported = vars(module.obj).values() if module else ()
+    by_name = "loop" in getattr(getattr(item, "callspec", None), "params", ())
+    if not by_name and any(value is starter for value in imported for starter in STARTERS):
+        item.add_marker("daemon")
 
 
 def pytest_collection_finish() -> None:
@@ -80,7 +99,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def leaves_nothing(request: pytest.FixtureRequest) -> None:
-    """An asynchronous test in virtual time ends with the tasks and sockets it began with."""
+    """What runs in virtual time, also or only, ends with the tasks and sockets it began with."""
     function = getattr(request.node, "function", None)
     if inspect.iscoroutinefunction(function) and is_virtual(request.node):
         request.getfixturevalue("leaves_no_task_or_socket")

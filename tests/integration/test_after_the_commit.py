@@ -88,6 +88,7 @@ def cut_stream(*items: bytes, then: str, framed: str) -> Script:
     return raw(lines + body, then=then)
 
 
+@pytest.mark.each_loop
 @pytest.mark.parametrize("framed", ["chunked", "length", "bare"])
 @pytest.mark.parametrize("then", ["fin", "rst", "cut"])
 async def test_a_stream_cut_at_a_boundary_ends_with_one_error_event(then: str, framed: str) -> None:
@@ -100,6 +101,7 @@ async def test_a_stream_cut_at_a_boundary_ends_with_one_error_event(then: str, f
         assert line["end_reason"] == "upstream_truncated"
 
 
+@pytest.mark.each_loop
 @pytest.mark.parametrize("framed", ["chunked", "length", "bare"])
 @pytest.mark.parametrize("then", ["fin", "rst"])
 async def test_a_stream_cut_inside_an_event_is_cut(then: str, framed: str) -> None:
@@ -158,6 +160,7 @@ async def test_each_surface_has_its_error_event(shape: Shape) -> None:
             assert value["error"]["code"] == "upstream_truncated"
 
 
+@pytest.mark.each_loop
 async def test_a_cut_stream_is_a_reset_for_an_http_1_0_client() -> None:
     script = cut_stream(CHAT.content, OPEN, then="fin", framed="chunked")
     async with ScriptedProvider(script, name="a") as a, gateway(config_for(a)) as g:
@@ -174,6 +177,7 @@ async def test_a_cut_stream_is_a_reset_for_an_http_1_0_client() -> None:
             assert answer.ended is Ended.RESET
 
 
+@pytest.mark.each_loop
 async def test_a_stream_for_an_http_1_0_client_ends_with_its_connection() -> None:
     async with ScriptedProvider(ok("a", "b"), name="a") as a, gateway(config_for(a)) as g:
         async with g.client() as client:

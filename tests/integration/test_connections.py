@@ -237,6 +237,7 @@ class Ends:
         await getattr(peer, self.how)()
 
 
+@pytest.mark.each_loop
 @pytest.mark.parametrize("how", ["fin", "rst"])
 async def test_a_connection_that_ends_without_a_byte_costs_nothing(how: str) -> None:
     async with (
@@ -406,6 +407,7 @@ async def test_stopping_closes_them() -> None:
 # --- an answer that overtakes the failure of a write
 
 
+@pytest.mark.each_loop
 async def test_what_is_unread_when_a_write_fails_is_not_lost() -> None:
     # The answer and the reset arrive between two turns of the loop: the write sees the reset
     # before the loop sees the answer, and asyncio would drop it unread.

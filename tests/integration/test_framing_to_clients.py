@@ -81,6 +81,7 @@ async def test_the_end_of_the_connection_comes_at_once_when_the_client_asked_for
             await client.ended()
 
 
+@pytest.mark.each_loop
 @pytest.mark.parametrize("size", [0, 1, 3], ids=["at once", "byte by byte", "in threes"])
 async def test_pipelined_requests_of_all_kinds_are_answered_in_order(size: int) -> None:
     requests = [
@@ -313,6 +314,7 @@ CUTS = {
 }
 
 
+@pytest.mark.each_loop
 @pytest.mark.parametrize("pieces", CUTS.values(), ids=CUTS)
 @pytest.mark.parametrize("size", [0, 1], ids=["at once", "byte by byte"])
 async def test_a_chunked_body_goes_upstream_whole_with_one_length(
@@ -369,6 +371,7 @@ async def test_a_client_that_leaves_within_its_body_is_no_exchange() -> None:
 # --- refused early
 
 
+@pytest.mark.each_loop
 @pytest.mark.parametrize("case", ["unknown path", "wrong method", "too large", "coded"])
 async def test_an_early_refusal_can_be_read_by_a_client_that_still_sends(case: str) -> None:
     head = REFUSED[case][0].partition(b"\r\n\r\n")[0]

@@ -201,7 +201,7 @@ async def test_keys_in_files_are_read_again(tmp_path: Path) -> None:
 async def test_what_needs_a_restart_is_named(tmp_path: Path) -> None:
     place = Place.free(tmp_path)
     changed = (
-        'loop = "asyncio"\nunix_mode = "0600"\n[admin]\nlisten = ["127.0.0.1:0"]\n'
+        'loop = "auto"\nunix_mode = "0600"\n[admin]\nlisten = ["127.0.0.1:0"]\n'
         f'[store]\nurl = "sqlite:{tmp_path}/state.db"\nprefix = "other:"\n'
     )
     async with (

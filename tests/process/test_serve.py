@@ -24,7 +24,7 @@ from relayd import __version__
 from tests.support import builders
 from tests.support.client import Address, RawClient
 from tests.support.provider import Peer, Request, ScriptedProvider
-from tests.support.real import PROJECT, Running, daemon, relayd
+from tests.support.real import PROJECT, Running, daemon, on_loop, relayd
 from tests.support.scripts import events, ok
 
 CHAT = "/v1/chat/completions"
@@ -37,7 +37,7 @@ def text(provider: ScriptedProvider | None, address: Address, **server: Any) -> 
     listen = f"unix:{address}" if isinstance(address, str) else f"127.0.0.1:{address[1]}"
     base = provider.base_url if provider else "http://127.0.0.1:9/v1"
     rows = "".join(f"{name} = {json.dumps(value)}\n" for name, value in server.items())
-    return (
+    return on_loop(
         f'[server]\nlisten = "{listen}"\n{rows}'
         f'[log]\nformat = "json"\n[[provider]]\nname = "a"\nbase_url = "{base}"\n'
     )

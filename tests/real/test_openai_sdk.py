@@ -20,6 +20,8 @@ from tests.support.gateway import Gateway, config_for, gateway
 from tests.support.provider import Peer, Request, Script, ScriptedProvider
 from tests.support.scripts import breaks_off, events, ok, silent, status
 
+pytestmark = pytest.mark.each_loop
+
 SURFACES = ["chat", "completions", "embeddings", "responses"]
 HI: list[Any] = [{"role": "user", "content": "hi"}]
 

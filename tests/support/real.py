@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -38,6 +39,17 @@ PORTS = range(12_000, 32_768)
 
 END_CAP = 10.0
 """Real time (s) between asking a program to end and killing it."""
+
+
+LOOP = os.environ.get("RELAYD_TEST_LOOP", "asyncio")
+"""The event loop of every daemon whose test asks for none by name."""
+
+
+def on_loop(config: str) -> str:
+    """The TOML text, with `LOOP` in its `[server]` table if it names no loop."""
+    if re.search(r"(?m)^loop *=", config):
+        return config
+    return re.sub(r"(?m)^\[server\]$", f'[server]\nloop = "{LOOP}"', config, count=1)
 
 
 def need(program: str) -> str:
@@ -110,6 +122,12 @@ class Running:
         rows = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         (row,) = [row for row in rows if row.startswith(which)]
         return int(row.split()[1]) * 1024
+
+    @property
+    def loop(self) -> str:
+        """The event loop that the daemon runs on: who has uvloop has loaded its library."""
+        maps = Path(f"/proc/{self.pid}/maps").read_text()
+        return "uvloop" if "/uvloop/" in maps else "asyncio"
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -188,7 +206,7 @@ async def daemon(
 ) -> AsyncIterator[Running]:
     """`relayd serve` with this TOML text, once it listens at `address`, which the text names."""
     file = folder / "config.toml"
-    file.write_text(config)
+    file.write_text(on_loop(config))
     async with relayd("serve", "-c", str(file), *arguments, **options) as running:
         await running.answers(address)
         yield running

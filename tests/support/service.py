@@ -23,7 +23,7 @@ from . import builders
 from .client import Address, RawClient, Response
 from .gateway import CHAT
 from .provider import Peer, Request, ScriptedProvider
-from .real import END_CAP, READY_CAP, Running, free_port, program
+from .real import END_CAP, READY_CAP, Running, free_port, on_loop, program
 from .wire import Ended
 
 SCM_CREDENTIALS = 2
@@ -309,7 +309,7 @@ async def generations(
     variables that hold its process id.
     """
     file = folder / "config.toml"
-    file.write_text(config)
+    file.write_text(on_loop(config))
     exports = "".join(f"export {name}=$$; " for name in ("LISTEN_PID", *own))
     script = f'{exports} exec "$0" -m relayd serve -c "$1"'
     given = {
@@ -338,7 +338,7 @@ def config(listen: Sequence[Address], *providers: ScriptedProvider, more: str = 
         f'[[provider]]\nname = "{p.name}"\nbase_url = "{p.base_url}"\nmodel = "m"\n'
         for p in providers
     )
-    return f"[server]\nlisten = {places}\n{more}\n{tables}"
+    return on_loop(f"[server]\nlisten = {places}\n{more}\n{tables}")
 
 
 @dataclass(frozen=True, slots=True)
