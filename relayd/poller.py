@@ -79,6 +79,10 @@ class Poller(BaseSelector):
         # A descriptor that was closed too early stays in epoll while another process has it too.
         return [(keys[fd], _TOLD[bits]) for fd, bits in found if fd in keys]
 
+    def get_key(self, fileobj: Any) -> SelectorKey:
+        """How a descriptor is watched; raises KeyError if it is not."""
+        return self._keys[_descriptor(fileobj)]
+
     def get_map(self) -> Mapping[Any, SelectorKey]:
         """The watched descriptors."""
         return self._keys

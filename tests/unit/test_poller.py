@@ -86,7 +86,7 @@ def test_faults_of_the_caller_are_key_errors(selector: BaseSelector, pair: Pair)
     with pytest.raises(KeyError):
         selector.modify(fd, EVENT_READ)
     key = selector.register(fd, EVENT_READ)
-    assert selector.get_key(fd) == key
+    assert selector.get_key(fd) == selector.get_key(pair[0]) == key
     assert list(selector.get_map()) == [fd]
     with pytest.raises(KeyError):
         selector.register(fd, EVENT_READ)
