@@ -21,8 +21,8 @@ must not turn every `a` of a message into a mask."""
 
 COMMON = 512
 REMEMBERED = 128
-"""Characters and number of texts that are remembered with what became of them: a provider in
-trouble says the same thing again and again."""
+"""Characters and number of texts that are remembered, as they came, with what became of them: a
+provider in trouble says the same thing again and again."""
 
 _KEY_WORDS = "key|token|secret|password|signature|sig"
 """How the name of a parameter ends whose value is nobody's business."""

@@ -125,7 +125,7 @@ class Conn(asyncio.Protocol):
         # asyncio looks `data_received` up for each read, which may so be the sink itself; uvloop
         # does once.
         self._sink = call
-        self.data_received = call or self._received
+        self.data_received = call or (_discard if self.lost else self._received)
 
     # What the transport calls: this as `data_received`, and the others.
 
@@ -154,7 +154,7 @@ class Conn(asyncio.Protocol):
         self.error = exc
         if exc is not None and not self.ended:
             self._salvage()
-        self.data_received = _discard  # nothing more comes, and the circle is open
+        self.data_received = _discard  # nothing more comes, and no circle is left
         self.writable = True
         self._end()
         self.on_writable()
@@ -172,15 +172,12 @@ class Conn(asyncio.Protocol):
     # What its user calls.
 
     def write(self, data: bytes) -> None:
-        """Send; nothing happens once the connection is closing."""
-        try:
+        """Send; nothing happens once the connection is closing (uvloop would raise)."""
+        if not self.transport.is_closing():
             self.transport.write(data)
-        except RuntimeError:  # uvloop, of a transport that is closing
-            if not self.transport.is_closing():
-                raise
 
     def sender(self) -> Callable[[bytes], None]:
-        """`write`, for who writes at each event: asyncio's own takes a closing connection well."""
+        """`write` for who writes at each event, and no more once it has closed the connection."""
         return self.transport.write if hasattr(self.transport, "max_size") else self.write
 
     def finish(self) -> None:

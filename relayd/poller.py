@@ -1,21 +1,15 @@
-"""What asyncio's own loop waits with: epoll, with fewer steps an event than `selectors` takes.
+"""What asyncio's own loop waits with: the standard library's epoll selector, in fewer steps.
 
-`asyncio.SelectorEventLoop` takes any selector. The standard library's makes three Python calls and
-some thirty steps of each event to serve files, sets of events and systems that are not met here.
-Knows descriptors only.
+`asyncio.SelectorEventLoop` takes any selector. Of each event the standard one makes two Python
+calls and some thirty steps; this one looks two things up. Knows descriptors only.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import select
-from collections.abc import Mapping
-from selectors import EVENT_READ, EVENT_WRITE, BaseSelector, SelectorKey
+from selectors import EVENT_READ, EVENT_WRITE, EpollSelector, SelectorKey
 from typing import Any
-
-_BITS = (0, select.EPOLLIN, select.EPOLLOUT, select.EPOLLIN | select.EPOLLOUT)
-"""What to ask of epoll, by what is asked of us."""
 
 
 def _told(bits: int) -> int:
@@ -32,39 +26,15 @@ _TOLD = tuple(
 """By what epoll says: it adds an error (8) and a hang-up (16) to what it was asked for."""
 
 
-class Poller(BaseSelector):
-    """A selector over epoll for descriptors, or what has one, as `asyncio` uses it.
+class Poller(EpollSelector):
+    """An `EpollSelector` whose `select` may tell of an event that nobody asked for.
 
-    `select` may tell of an event that nobody asked for; asyncio then has nobody to call.
+    asyncio then has nobody to call. Everything else is the standard library's, and so are the two
+    attributes that `select` reads; `tests/unit/test_poller.py` holds both selectors to the same.
     """
 
-    def __init__(self) -> None:
-        self._epoll = select.epoll()
-        self._keys: dict[int, SelectorKey] = {}
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
-        """Watch a descriptor; raises KeyError if it is watched already."""
-        fd = _descriptor(fileobj)
-        if fd in self._keys:
-            raise KeyError(f"descriptor {fd} is watched already")
-        self._epoll.register(fd, _BITS[events])
-        key = self._keys[fd] = SelectorKey(fileobj, fd, events, data)
-        return key
-
-    def unregister(self, fileobj: Any) -> SelectorKey:
-        """Watch it no more; raises KeyError if it is not watched."""
-        key = self._keys.pop(_descriptor(fileobj))
-        with contextlib.suppress(OSError):  # it was closed before it was taken from here
-            self._epoll.unregister(key.fd)
-        return key
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
-        """Watch for other events, or with other data; raises KeyError if it is not watched."""
-        fd = _descriptor(fileobj)
-        if events != self._keys[fd].events:
-            self._epoll.modify(fd, _BITS[events])
-        key = self._keys[fd] = SelectorKey(fileobj, fd, events, data)
-        return key
+    _fd_to_key: dict[int, SelectorKey]
+    _selector: Any
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
         """What happened; waits `timeout` seconds at most, without end for None."""
@@ -74,24 +44,7 @@ class Poller(BaseSelector):
             seconds = 0.0
         else:
             seconds = math.ceil(timeout * 1e3) * 1e-3  # epoll would round down, and be early
-        keys = self._keys
-        found = self._epoll.poll(seconds, len(keys) or 1)
+        keys = self._fd_to_key
+        found = self._selector.poll(seconds, len(keys) or 1)
         # A descriptor that was closed too early stays in epoll while another process has it too.
         return [(keys[fd], _TOLD[bits]) for fd, bits in found if fd in keys]
-
-    def get_key(self, fileobj: Any) -> SelectorKey:
-        """How a descriptor is watched; raises KeyError if it is not."""
-        return self._keys[_descriptor(fileobj)]
-
-    def get_map(self) -> Mapping[Any, SelectorKey]:
-        """The watched descriptors."""
-        return self._keys
-
-    def close(self) -> None:
-        """Let go of everything."""
-        self._epoll.close()
-        self._keys.clear()
-
-
-def _descriptor(fileobj: Any) -> int:
-    return fileobj if isinstance(fileobj, int) else int(fileobj.fileno())

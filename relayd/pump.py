@@ -50,7 +50,6 @@ class Pump:
     """One answer on its way, from the commit to its end. Times are loop time in seconds."""
 
     __slots__ = (
-        "_answer",
         "_begins",
         "_behind",
         "_body",
@@ -77,7 +76,6 @@ class Pump:
     )
 
     def __init__(self, answer: Answer, sink: Sink, clock: Clock, limits: Limits) -> None:
-        self._answer = answer
         self._conn = answer.conn
         self._body = answer.body
         self._watcher = answer.watcher
@@ -88,7 +86,7 @@ class Pump:
         self._most = limits.max_bytes or sys.maxsize
         chunks = sink.chunks()
         self._send = chunks or sink.write
-        self._repeat = Repeat() if chunks else None
+        self._repeat = Repeat() if chunks and self._watcher else None
         self._usual = _never  # how many bytes of payload a usual read has; 0: it is none
         self._hits = 0  # usual reads
         self._begins = False  # a chunk and an event begin with the next read
@@ -170,6 +168,8 @@ class Pump:
             return
         try:
             payload = self._body.feed(data)
+            if not self._body.at_start:  # also where there was no payload: half a size line
+                self._usual, self._begins = _never, False
             if payload:
                 self._pass_on(payload)
             if self._body.done:

@@ -22,10 +22,10 @@ DOUBTS = 4
 def _heads() -> list[bytes]:
     """By length of a whole chunk, framing included: the line it then begins with.
 
-    A length that no chunk of lower-case hexadecimal digits has is given a line that none begins
-    with.
+    A length that no chunk of lower-case hexadecimal digits has is given what no read of that length
+    can begin with.
     """
-    heads = [b"\n"] * (LIMIT + 1)
+    heads = [bytes(LIMIT + 1)] * (LIMIT + 1)
     for size in range(1, LIMIT):
         head = b"%x\r\n" % size
         if (length := len(head) + size + 2) <= LIMIT:

@@ -108,9 +108,11 @@ class Watcher:
         return clean and self._mode is _Mode.EVENTS
 
     def text(self, event: bytes) -> int:
-        """Where the text of one event with content begins, or -1."""
+        """Where the text begins of an event that surely says content and nothing else, or -1."""
         search = self._reading.text
-        found = search(event) if search else None
+        if search is None or self._telling(event) >= 0 or not self._affirms(event):
+            return -1
+        found = search(event)
         return found.end() - 1 if found else -1
 
     def feed(self, data: bytes) -> int:
@@ -242,7 +244,7 @@ class Watcher:
         flags = CONTENT if done else 0
         if done == len(data):
             return flags
-        for block in data[done : -len(_END)].split(_END):
+        for block in data[done:].split(_END)[:-1]:  # behind the last end is nothing
             flags |= self._block(block)
             if self.error:
                 break

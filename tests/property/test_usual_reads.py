@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,10 @@ OTHERS = st.sampled_from(
         {"id": "d", "choices": [{"index": 0, "delta": {"content": "other id"}}]},
         {"id": "c", "choices": [{"index": 0, "delta": {"content": "end"}, **ENDED}]},
         {"id": "c", "choices": [{"index": 0, "delta": {"content": "a", "x": "b"}, **OPEN}]},
+        *[
+            {"choices": [{"delta": {"content": "a"}}], "usage": {"completion_tokens": count}}
+            for count in (1, 1, 2, 3)
+        ],
         {"error": {"message": "broke"}},
     ]
 )
@@ -58,6 +63,9 @@ def reads(draw: st.DrawFn) -> list[bytes]:
     found = [chunk(piece, draw(sizes)) for piece in pieces]
     if draw(st.booleans()):
         found.append(b"0\r\n\r\n")
+    if draw(st.integers(0, 3)) == 0:  # framing alone, right or wrong, between two reads
+        lone = st.sampled_from([b"0\r\n", b"1", b"\r", b"a\r", b"\n", b"103\r", b"x: y\r\n"])
+        found.insert(draw(st.integers(0, len(found))), draw(lone))
     if draw(st.integers(0, 4)) == 0:  # the cuts are somewhere else
         text = b"".join(found)
         places = sorted(draw(st.sets(st.integers(1, len(text) - 1), max_size=6)))
@@ -136,6 +144,7 @@ async def relayed(found: list[bytes], limit: int, *, short: bool) -> tuple[Any, 
     except Interrupt:
         end = pump.end
     seen = (watcher.events, watcher.finished, watcher.error, watcher.final, watcher.usage)
+    seen += (watcher.finish_reason,)
     content = pump.first_content is not None
     return end, reader.said, reader.sent, pump.sent, content, *seen, reader.passed
 
@@ -155,3 +164,31 @@ def test_the_short_way_is_taken() -> None:
     )
     assert (end, text, sent) == (None, b"".join(said), len(b"".join(said)))
     assert passed == 7  # behind the first one events begin, the second is learned
+
+
+SAID = [b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % text for text in (b"a", b"b", b"c")]
+LEARNED = [chunk(SAID[0]), chunk(SAID[1])]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [b"0\r\n", chunk(SAID[2]), b"\r\n"],
+        [b"1", chunk(SAID[2]), b"x" * 400],
+        [b"103\r", b"\n" + SAID[2].replace(b"c", b"c" * 213) + b"\r\n"],
+        [chunk(SAID[2])[:1], chunk(SAID[2])[1:], chunk(SAID[0])],
+    ],
+    ids=["behind the last chunk", "half a size", "a size in two reads", "cut at once"],
+)
+def test_framing_without_payload_ends_the_short_way(found: list[bytes]) -> None:
+    short = asyncio.run(relayed(LEARNED + found, 0, short=True))
+    exact = asyncio.run(relayed(LEARNED + found, 0, short=False))
+    assert short[:-1] == exact[:-1]
+    assert short[-1] <= 1
+
+
+def test_an_event_that_says_more_than_content_is_no_pattern() -> None:
+    event = b'data: {"choices":[{"delta":{"content":"a"}}],"usage":{"completion_tokens":%d}}\n\n'
+    found = [chunk(event % count) for count in (1, 2, 3, 4, 5, 6, 5)]
+    short = asyncio.run(relayed(found, 0, short=True))
+    assert short == asyncio.run(relayed(found, 0, short=False))

@@ -437,3 +437,41 @@ def test_the_end_of_a_tls_connection_is_an_end_without_a_warning(
     with caplog.at_level(logging.WARNING), asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(main())
     assert not caplog.records
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_nothing_is_written_behind_a_close_that_is_under_way(loop: str) -> None:
+    async def said() -> bytes:
+        here, there = socket.socketpair()
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        here.setblocking(False)
+        _, writer = await asyncio.open_connection(sock=here)
+        conn = Conn(writer, None, 0.0)
+        conn.write(b"x" * 400_000)
+        assert conn.pending()
+        conn.close()
+        conn.write(b"LATE")
+        reader, other = await asyncio.open_connection(sock=there)
+        heard = await reader.read()
+        other.close()
+        return heard
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        assert runner.run(said()) == b"x" * 400_000
+
+
+@on_each_loop
+async def test_a_lost_connection_holds_no_circle(pair: Pair) -> None:
+    here, there = pair()
+    _, writer = await asyncio.open_connection(sock=here)
+    conn = Conn(writer, Wake(asyncio.get_running_loop()), 0.0)
+    there.close()
+    assert conn.wake is not None
+    while not conn.ended:
+        await conn.wake.wait()
+    conn.abort()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert conn.lost
+    conn.sink = None
+    assert not hasattr(conn.data_received, "__self__")
