@@ -62,6 +62,8 @@ class Reading:
 
     `telling`: from where on these bytes may say more than content, or -1 (never misses, may be
     wrong the other way). `affirms`: there is content in them for certain (may miss).
+    `text`: its matches end with the first byte of such content's text; None where two events never
+    differ in their text alone.
     `weigh`: what a parsed event says, given its `event:` name. No error reaches it.
     """
 

@@ -320,7 +320,6 @@ class Exchange:
         record.bytes_out = self._sink.sent
         if record.usage is not None and self._price is not None:
             record.cost = cost(self._surface, record.usage, self._price)
-
         record.duration = self._clock.now() - self._ask.began
         self._engine.leave(record)
         self._engine.journal.exchange(record)

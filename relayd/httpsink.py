@@ -93,23 +93,9 @@ class HttpSink:
         self._http10 = request is not None and request.version == b"1.0"
         self.keep_alive = request is not None and request.keep_alive
 
-    @property
-    def on_writable(self) -> Callable[[], None]:
-        """Called when the client has caught up."""
-        return self._conn.on_writable
-
-    @on_writable.setter
-    def on_writable(self, call: Callable[[], None]) -> None:
-        self._conn.on_writable = call
-
-    @property
-    def on_behind(self) -> Callable[[], None]:
-        """Called when the client falls behind."""
-        return self._conn.on_behind
-
-    @on_behind.setter
-    def on_behind(self, call: Callable[[], None]) -> None:
-        self._conn.on_behind = call
+    def heed(self, behind: Callable[[], None], writable: Callable[[], None]) -> None:
+        """See `Sink.heed`."""
+        self._conn.on_behind, self._conn.on_writable = behind, writable
 
     @property
     def writable(self) -> bool:

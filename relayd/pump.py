@@ -106,8 +106,7 @@ class Pump:
     async def run(self) -> End:
         """Relay until there is nothing more to relay; lets `wake.Interrupt` through."""
         self._clock.alarm.action = self._look
-        self._sink.on_writable = self._caught_up
-        self._sink.on_behind = self._pause
+        self._sink.heed(self._pause, self._caught_up)
         self._conn.sink = self.feed
         self._conn.on_end = self._ended
         try:
@@ -121,7 +120,7 @@ class Pump:
             self._clock.alarm.action = self._clock.rang
             self._clock.disarm()
             self._conn.sink = None
-            self._sink.on_behind = _nothing
+            self._sink.heed(_nothing, self._caught_up)
             self._count_usual()
 
     def _count_usual(self) -> None:

@@ -28,8 +28,8 @@ class QueueSink:
     """
 
     def __init__(self) -> None:
-        self.on_writable: Callable[[], None] = _nothing
-        self.on_behind: Callable[[], None] = _nothing
+        self._on_behind: Callable[[], None] = _nothing
+        self._on_writable: Callable[[], None] = _nothing
         self.sent = 0
         self.status = 0
         self.fields: Fields = []
@@ -63,7 +63,11 @@ class QueueSink:
             self._parts.append(payload)
             self._news.set()
             if not self.writable:
-                self.on_behind()
+                self._on_behind()
+
+    def heed(self, behind: Callable[[], None], writable: Callable[[], None]) -> None:
+        """See `Sink.heed`."""
+        self._on_behind, self._on_writable = behind, writable
 
     def chunks(self) -> None:
         """Chunks are not spoken here."""
@@ -108,7 +112,7 @@ class QueueSink:
         was_full = not self.writable
         self._waiting = 0
         if was_full:
-            self.on_writable()
+            self._on_writable()
         return data
 
     async def _next(self) -> None:

@@ -17,12 +17,9 @@ class Sink(Protocol):
     """One answer on its way to whoever asked.
 
     `open` is called once, then `write` any number of times, then `end` or `cut` once. `writable`
-    is False while the reader is behind; the sink calls `on_behind` when that begins, from within
-    `write`, and `on_writable` when it has caught up.
+    is False while the reader is behind.
     """
 
-    on_writable: Callable[[], None]
-    on_behind: Callable[[], None]
     sent: int
     """Body bytes written so far."""
 
@@ -30,6 +27,10 @@ class Sink(Protocol):
     def writable(self) -> bool:
         """False while the reader is behind."""
         ...
+
+    def heed(self, behind: Callable[[], None], writable: Callable[[], None]) -> None:
+        """Call `behind`, from within `write`, when the reader falls behind, `writable` once it has
+        caught up."""
 
     def open(self, status: int, block: bytes, length: int | None, first: bytes) -> None:
         """Send status and fields (a block of lines, each with its CR LF) and the first payload.

@@ -162,23 +162,9 @@ class Translator:
         self._document: bytearray | None = None  # an answer that is no event stream
         self._failed = False
 
-    @property
-    def on_writable(self) -> Callable[[], None]:
-        """Called when the client has caught up."""
-        return self._sink.on_writable
-
-    @on_writable.setter
-    def on_writable(self, call: Callable[[], None]) -> None:
-        self._sink.on_writable = call
-
-    @property
-    def on_behind(self) -> Callable[[], None]:
-        """Called when the client falls behind."""
-        return self._sink.on_behind
-
-    @on_behind.setter
-    def on_behind(self, call: Callable[[], None]) -> None:
-        self._sink.on_behind = call
+    def heed(self, behind: Callable[[], None], writable: Callable[[], None]) -> None:
+        """See `Sink.heed`."""
+        self._sink.heed(behind, writable)
 
     @property
     def sent(self) -> int:

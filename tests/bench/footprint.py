@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.real import free_port
+
 STREAM = 200 * 2**20
 """Bytes that the provider would like to send to a client which does not read."""
 
@@ -77,9 +79,7 @@ async def stalled_reader() -> tuple[float, int]:
 @contextlib.contextmanager
 def running(provider: int):  # type: ignore[no-untyped-def]
     """relayd as a process in front of a provider's port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "relayd.toml")
         file.write_text(
@@ -117,9 +117,7 @@ def rss(pid: int) -> int:
 @contextlib.contextmanager
 def redis() -> Iterator[str]:
     """The URL of a redis-server of our own, which keeps nothing."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:

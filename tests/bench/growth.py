@@ -11,7 +11,6 @@ import contextlib
 import json
 import resource
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.support.real import free_port
 
 from .footprint import rss, wait_for
 
@@ -301,12 +302,6 @@ def verdict(good: bool) -> str:
 def cpu(pid: int) -> float:
     """Seconds of CPU that a process has used, threads included, from its clock."""
     return time.clock_gettime((~pid << 3) | 2)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @contextlib.contextmanager

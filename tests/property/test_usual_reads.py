@@ -97,7 +97,9 @@ class Reader:
         self.passed = 0
         self.sent = 0
         self.writable = True
-        self.on_writable = self.on_behind = nothing
+
+    def heed(self, behind: Callable[[], None], writable: Callable[[], None]) -> None:
+        pass
 
     def write(self, payload: bytes) -> None:
         self.sent += len(payload)
