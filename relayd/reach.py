@@ -43,6 +43,7 @@ class Reach:
     def give_back(self, origin: Origin, conn: Conn, now: float) -> None:
         """Keep a connection whose answer ended cleanly; bytes or a FIN while idle drop it."""
         conn.silence()
+        conn.resume()  # an answer's last read may have paused it, for a client that was behind
         if self.pool.give(origin, conn, now):
             conn.on_end = lambda: self.pool.drop(origin, conn)
             conn.sink = lambda _: self.pool.drop(origin, conn)

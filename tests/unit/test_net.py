@@ -17,6 +17,8 @@ import uvloop
 
 from relayd import net
 from relayd.net import READ_SIZE, WRITE_HIGH, Conn
+from relayd.pool import Origin, Pool
+from relayd.reach import Reach
 from relayd.wake import Wake
 from tests.support.certificates import Authority
 from tests.support.provider import LINGER_NONE
@@ -475,3 +477,18 @@ async def test_a_lost_connection_holds_no_circle(pair: Pair) -> None:
     assert conn.lost
     conn.sink = None
     assert not hasattr(conn.data_received, "__self__")
+
+
+@on_each_loop
+async def test_a_connection_that_ended_paused_reads_for_the_next_exchange(pair: Pair) -> None:
+    async with connected(pair) as (conn, peer):
+        reach, there = Reach(Pool(4, 60.0, 60.0)), Origin("http", "a", 80, "", "")
+        conn.pause()
+        reach.give_back(there, conn, 0.0)
+        assert reach.borrow(there, 0.0) is conn
+        conn.wake = Wake(asyncio.get_running_loop())
+        peer.send(b"answer")
+        async with asyncio.timeout(5):
+            await conn.wake.wait()
+        assert conn.take() == b"answer"
+        reach.pool.close()
