@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from .net import Conn
+from .transport import SocketTransport, fits
 from .wake import Wake
 
 T = TypeVar("T")
@@ -66,6 +67,8 @@ async def connect(
     sock = await _dial(await _addresses(host, port, loop), loop)
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if tls is None and fits(loop):
+        return Conn(SocketTransport(loop, sock), None, loop.time())
     try:
         if tls is None:
             reader, writer = await asyncio.open_connection(sock=sock)

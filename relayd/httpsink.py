@@ -11,7 +11,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from .http1 import Request
-from .net import WRITE_HIGH, Conn
+from .net import Conn
+from .transport import WRITE_HIGH
 from .wake import Clock, Interrupt, Why
 
 STATUS_LINES = {
@@ -135,7 +136,7 @@ class HttpSink:
 
     def chunks(self) -> Callable[[bytes], None] | None:
         """See `Sink.chunks`."""
-        return self._conn.sender() if self._chunked else None
+        return self._conn.write if self._chunked else None
 
     def end(self) -> None:
         """The body is complete."""

@@ -1,9 +1,9 @@
 """Sockets: a connection with a bounded buffer.
 
-The only module that knows asyncio transports. `asyncio.start_server` accepts and
-`asyncio.open_connection` connects (`dial`); both then hand their transport to a `Conn`, whose
-callbacks cost less per read than a stream and two tasks. Does not know HTTP, providers, or what a
-byte means.
+`asyncio.start_server` accepts and `dial` connects; what they open is handed to a `Conn`, whose
+callbacks cost less per read than a stream and two tasks. On asyncio's own loop a plain socket is
+read and written by our own `transport`; TLS, and uvloop, by the loop's. Does not know HTTP,
+providers, or what a byte means.
 """
 
 from __future__ import annotations
@@ -17,19 +17,14 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
+from .transport import READ_SIZE, WRITE_HIGH, SocketTransport, fits
 from .wake import Wake
-
-READ_SIZE = 65536
-"""Bytes asked of the kernel in one read: asyncio's own 256 KiB is allocated anew for each read."""
 
 BUFFER = 4 * READ_SIZE
 """Bytes kept for a reader that is behind before reading pauses, where nobody set another limit."""
 
 SALVAGED_READS = 4
 """Reads of what a dropped connection still held: an early answer is smaller than one."""
-
-WRITE_HIGH = 65536
-"""Bytes that may wait for a slow reader before its source is paused (asyncio's own default)."""
 
 LAST_WORDS = 60.0
 """Seconds in which a peer takes nothing of what was written before a close, until it is dropped."""
@@ -44,6 +39,22 @@ def reason(exc: OSError) -> str:
     number = exc.errno or 0
     words = os.strerror(number) if number > 0 else exc.strerror or str(exc) or type(exc).__name__
     return words[:1].lower() + words[1:]
+
+
+def plain(writer: asyncio.StreamWriter) -> SocketTransport | asyncio.StreamWriter:
+    """What a `Conn` takes of a connection without TLS: its socket, if the loop is asyncio's own.
+
+    The descriptor is a second one of the same socket: without one to spare it stays as it is.
+    """
+    loop = asyncio.get_running_loop()
+    if not fits(loop):
+        return writer
+    try:
+        sock = writer.get_extra_info("socket").dup()
+    except OSError:
+        return writer
+    writer.transport.abort()
+    return SocketTransport(loop, sock)
 
 
 def _nothing() -> None:
@@ -65,6 +76,8 @@ class Conn(asyncio.Protocol):
     """
 
     data_received: Callable[[bytes], None]  # type: ignore[assignment]  # a place, not a method
+    write: Callable[[bytes], None]
+    """Send; nothing happens once the connection is closing."""
 
     __slots__ = (
         "_keep",
@@ -86,14 +99,23 @@ class Conn(asyncio.Protocol):
         "transport",
         "wake",
         "writable",
+        "write",
     )
 
-    def __init__(self, writer: asyncio.StreamWriter, wake: Wake | None, born: float) -> None:
-        # The writer has to live, since its finaliser closes the transport. Its reader and protocol
-        # are of no use any more, and would cost 3 KB a stream.
-        writer.__dict__.update(_reader=None, _protocol=None)
-        self._keep = writer
-        self.transport: Any = writer.transport  # Any: read and write side in one object
+    def __init__(
+        self, link: SocketTransport | asyncio.StreamWriter, wake: Wake | None, born: float
+    ) -> None:
+        self.transport: Any  # Any: read and write side in one object
+        if isinstance(link, SocketTransport):
+            self.transport = link
+            self.write = link.write
+        else:
+            # The writer has to live, since its finaliser closes the transport. Its reader and
+            # protocol are of no use any more, and would cost 3 KB a stream.
+            link.__dict__.update(_reader=None, _protocol=None)
+            self._keep = link
+            self.transport = link.transport
+            self.write = self._write
         self.buffer = bytearray()
         self.limit = BUFFER
         self.hold = True
@@ -112,8 +134,6 @@ class Conn(asyncio.Protocol):
         self._probe: select.poll | None = None
         self.transport.set_protocol(self)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH)
-        if hasattr(self.transport, "max_size"):
-            self.transport.max_size = READ_SIZE
 
     @property
     def sink(self) -> Callable[[bytes], None] | None:
@@ -122,8 +142,8 @@ class Conn(asyncio.Protocol):
 
     @sink.setter
     def sink(self, call: Callable[[bytes], None] | None) -> None:
-        # asyncio looks `data_received` up for each read, which may so be the sink itself; uvloop
-        # does once.
+        # `transport` looks `data_received` up for each read, which may so be the sink itself;
+        # uvloop does once.
         self._sink = call
         self.data_received = call or (_discard if self.lost else self._received)
 
@@ -154,7 +174,7 @@ class Conn(asyncio.Protocol):
         self.error = exc
         if exc is not None and not self.ended:
             self._salvage()
-        self.data_received = _discard  # nothing more comes, and no circle is left
+        self.data_received = self.write = _discard  # nothing more comes, and no circle is left
         self.writable = True
         self._end()
         self.on_writable()
@@ -170,15 +190,6 @@ class Conn(asyncio.Protocol):
         self.on_writable()
 
     # What its user calls.
-
-    def write(self, data: bytes) -> None:
-        """Send; nothing happens once the connection is closing (uvloop would raise)."""
-        if not self.transport.is_closing():
-            self.transport.write(data)
-
-    def sender(self) -> Callable[[bytes], None]:
-        """`write` for who writes at each event, and no more once it has closed the connection."""
-        return self.transport.write if hasattr(self.transport, "max_size") else self.write
 
     def finish(self) -> None:
         """Half-close: everything was said, the peer may still speak."""
@@ -251,6 +262,10 @@ class Conn(asyncio.Protocol):
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.abort()
+
+    def _write(self, data: bytes) -> None:
+        if not self.transport.is_closing():  # uvloop would raise
+            self.transport.write(data)
 
     def _end(self) -> None:
         self.ended = True

@@ -1,43 +1,85 @@
-"""What asyncio's own loop waits with: the standard library's epoll selector, in fewer steps.
+"""asyncio's own loop in fewer steps: a poller that calls back at once, and the loop above it.
 
-`asyncio.SelectorEventLoop` takes any selector. Of each event the standard one makes two Python
-calls and some thirty steps; this one looks two things up. Knows descriptors only.
+The standard loop makes an event of each ready descriptor, an entry of its queue of each event, and
+a call in a copied context of each entry. Here whoever asked by `add_reader` or `add_writer` is
+called from the poll itself. What asyncio watches for its own transports goes the usual way. Knows
+descriptors only.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import math
 import select
+import time
+from collections.abc import Callable
 from selectors import EVENT_READ, EVENT_WRITE, EpollSelector, SelectorKey
 from typing import Any
+
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+
+AT_ONCE = 512
+"""Events taken in one poll, so that timers and tasks have their turn; epoll goes round the rest."""
+
+Call = Callable[[], object]
 
 
 def _told(bits: int) -> int:
     """What there is to do: an error or a hang-up is told to whoever reads and to whoever writes."""
-    read = EVENT_READ if bits & ~select.EPOLLOUT else 0
-    write = EVENT_WRITE if bits & ~select.EPOLLIN else 0
+    read = EVENT_READ if bits & ~_OUT else 0
+    write = EVENT_WRITE if bits & ~_IN else 0
     return read | write
 
 
-_TOLD = tuple(
-    _told(bits)
-    for bits in range((select.EPOLLIN | select.EPOLLOUT | select.EPOLLERR | select.EPOLLHUP) + 1)
-)
+_TOLD = tuple(_told(bits) for bits in range((_IN | _OUT | select.EPOLLERR | select.EPOLLHUP) + 1))
 """By what epoll says: it adds an error (8) and a hang-up (16) to what it was asked for."""
 
 
 class Poller(EpollSelector):
-    """An `EpollSelector` whose `select` may tell of an event that nobody asked for.
+    """An `EpollSelector` whose `select` calls those who `watch`, and tells of the others.
 
-    asyncio then has nobody to call. Everything else is the standard library's, and so are the two
-    attributes that `select` reads; `tests/unit/test_poller.py` holds both selectors to the same.
+    It may tell of an event that nobody asked for; asyncio then has nobody to call. `fault` is told
+    what a call raises. Everything else is the standard library's, and so are the two attributes
+    that `select` reads; `tests/unit/test_poller.py` holds both selectors to the same.
     """
 
     _fd_to_key: dict[int, SelectorKey]
     _selector: Any
 
+    def __init__(self, fault: Callable[[Exception], None]) -> None:
+        super().__init__()
+        self._fault = fault
+        self._calls: dict[int, dict[int, Call]] = {_IN: {}, _OUT: {}}
+        self._readers = self._calls[_IN]
+        self._writers = self._calls[_OUT]
+
+    def watch(self, fd: int, bit: int, call: Call) -> None:
+        """Call when `fd` can be read (EPOLLIN) or written (EPOLLOUT), instead of who was before."""
+        before = self._bits(fd)
+        if not before:
+            self._selector.register(fd, bit)
+        elif not before & bit:
+            self._selector.modify(fd, before | bit)
+        self._calls[bit][fd] = call
+
+    def forget(self, fd: int, bit: int) -> bool:
+        """Call no more; False if nobody was to be called."""
+        if self._calls[bit].pop(fd, None) is None:
+            return False
+        with contextlib.suppress(OSError):  # closed already
+            if left := self._bits(fd):
+                self._selector.modify(fd, left)
+            else:
+                self._selector.unregister(fd)
+        return True
+
+    def _bits(self, fd: int) -> int:
+        return (_IN if fd in self._readers else 0) | (_OUT if fd in self._writers else 0)
+
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        """What happened; waits `timeout` seconds at most, without end for None."""
+        """Call, and tell, what happened; waits `timeout` seconds at most, without end for None."""
         if timeout is None:
             seconds = -1.0
         elif timeout <= 0:
@@ -45,6 +87,79 @@ class Poller(EpollSelector):
         else:
             seconds = math.ceil(timeout * 1e3) * 1e-3  # epoll would round down, and be early
         keys = self._fd_to_key
-        found = self._selector.poll(seconds, len(keys) or 1)
-        # A descriptor that was closed too early stays in epoll while another process has it too.
-        return [(keys[fd], _TOLD[bits]) for fd, bits in found if fd in keys]
+        readers = self._readers
+        told = []
+        for fd, bits in self._selector.poll(seconds, AT_ONCE):
+            # A call may have closed a descriptor of the same poll, and one that was closed too
+            # early stays in epoll while another process has it too.
+            reader = readers.get(fd)
+            if reader is not None and bits & ~_OUT:
+                try:
+                    reader()
+                except Exception as exc:  # noqa: BLE001  (as the loop does with any callback)
+                    self._fault(exc)
+            elif fd in keys:
+                told.append((keys[fd], _TOLD[bits]))
+            if bits != _IN:
+                self._write(fd, bits)
+        return told
+
+    def _write(self, fd: int, bits: int) -> None:
+        writer = self._writers.get(fd)
+        if writer is not None and bits & ~_IN:
+            try:
+                writer()
+            except Exception as exc:  # noqa: BLE001
+                self._fault(exc)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._readers.clear()
+        self._writers.clear()
+        super().close()
+
+
+class PlainLoop(asyncio.SelectorEventLoop):
+    """asyncio's loop over a `Poller`.
+
+    Who is added by `add_reader` or `add_writer` is called as soon as the poll returns, before what
+    waits for its turn, and in no context of its own.
+    """
+
+    def __init__(self) -> None:
+        self._poller = Poller(self._failed)
+        super().__init__(self._poller)
+        self.time = time.monotonic  # type: ignore[method-assign]  # without the call around it
+
+    # typeshed names the arguments by a variadic type, which says nothing here.
+
+    def add_reader(  # type: ignore[override]
+        self, fd: Any, callback: Callable[..., object], *args: Any
+    ) -> None:
+        """See `asyncio.loop.add_reader`."""
+        self._poller.watch(_fileno(fd), _IN, _bound(callback, args))
+
+    def remove_reader(self, fd: Any) -> bool:
+        """See `asyncio.loop.remove_reader`; asyncio calls it for its own too."""
+        return self._poller.forget(_fileno(fd), _IN) or super().remove_reader(fd)
+
+    def add_writer(  # type: ignore[override]
+        self, fd: Any, callback: Callable[..., object], *args: Any
+    ) -> None:
+        """See `asyncio.loop.add_writer`."""
+        self._poller.watch(_fileno(fd), _OUT, _bound(callback, args))
+
+    def remove_writer(self, fd: Any) -> bool:
+        """See `asyncio.loop.remove_writer`; asyncio calls it for its own too."""
+        return self._poller.forget(_fileno(fd), _OUT) or super().remove_writer(fd)
+
+    def _failed(self, exc: Exception) -> None:
+        self.call_exception_handler({"message": "a reader or writer failed", "exception": exc})
+
+
+def _fileno(fd: Any) -> int:
+    return fd if isinstance(fd, int) else int(fd.fileno())
+
+
+def _bound(callback: Callable[..., object], args: tuple[Any, ...]) -> Call:
+    return functools.partial(callback, *args) if args else callback

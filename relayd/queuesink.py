@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from .headers import Fields
-from .net import WRITE_HIGH
+from .transport import WRITE_HIGH
 from .wake import Clock
 
 HIGH = WRITE_HIGH

@@ -63,6 +63,6 @@ def plain_loop() -> asyncio.AbstractEventLoop:
     """asyncio's own loop, over our poller where there is epoll."""
     if not hasattr(select, "epoll"):
         return asyncio.new_event_loop()
-    from .poller import Poller
+    from .poller import PlainLoop
 
-    return asyncio.SelectorEventLoop(Poller())
+    return PlainLoop()

@@ -21,7 +21,7 @@ from .config import Listen, Tcp, Trusted, Unix
 from .errors import Draining, Overloaded, RelayError
 from .httpsink import DateLine
 from .knownlines import KnownLines
-from .net import Conn, reason
+from .net import Conn, plain, reason
 from .session import Rules, Serve, Session
 from .visit import Peer
 from .wake import Clock, Wake, Why
@@ -182,10 +182,10 @@ class Server:
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
         clock = Clock(loop, Wake(loop))
-        conn = Conn(writer, clock.wake, loop.time())
+        peer = self._peer(writer)
         session = Session(
-            conn,
-            self._peer(writer),
+            Conn(plain(writer), clock.wake, loop.time()),
+            peer,
             clock,
             self._rules,
             self._serve,

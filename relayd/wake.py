@@ -9,7 +9,6 @@ Does not know sockets.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from enum import Enum
 
@@ -91,7 +90,7 @@ class Alarm:
         self._loop = loop
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._now = time_of(loop)
+        self._now = loop.time
         self._at = 0.0  # when the timer fires; uvloop's handle of a timer that is due has no `when`
         self.action = action
 
@@ -132,12 +131,6 @@ class Alarm:
         self.action()
 
 
-def time_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """The loop's clock, without asyncio's Python call around it: it is asked at every event."""
-    plain = type(loop).time is asyncio.BaseEventLoop.time
-    return time.monotonic if plain else loop.time
-
-
 class Clock:
     """The one clock of whoever waits: a named due time below a deadline.
 
@@ -149,7 +142,7 @@ class Clock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Wake) -> None:
         self.loop = loop
-        self.now = time_of(loop)  # loop time in seconds
+        self.now = loop.time  # loop time in seconds
         self.wake = wake
         self.alarm = Alarm(loop, self.rang)
         self.deadline = float("inf")

@@ -20,7 +20,8 @@ TIERS = {
     0: "errors headers sse answers peek jsonbody quota breaker surfaces record masking framing "
     "outcomes refusal knownlines events usage repeat",
     1: "providers failover http1 pool config config.* adapters adapters.* families tally picture",
-    2: "net poller wake dial stores stores.* turns breakers sdnotify accesslog logsink metrics",
+    2: "net transport poller wake dial stores stores.* turns breakers sdnotify accesslog logsink "
+    "metrics",
     3: "reach job upstream pump outbound admission engine exchange replies relay sink sinks "
     "httpsink fetch queuesink runtime visit smallapi embed",
     4: "endpoints session server asgi app status statuspage gauges admin",

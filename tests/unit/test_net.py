@@ -16,9 +16,11 @@ import pytest
 import uvloop
 
 from relayd import net
-from relayd.net import READ_SIZE, WRITE_HIGH, Conn
+from relayd.net import Conn, plain
 from relayd.pool import Origin, Pool
 from relayd.reach import Reach
+from relayd.resources import plain_loop
+from relayd.transport import READ_SIZE, WRITE_HIGH
 from relayd.wake import Wake
 from tests.support.certificates import Authority
 from tests.support.provider import LINGER_NONE
@@ -27,6 +29,7 @@ UVLOOP_READ = 262_144
 """Bytes of one read at most, on either loop; uvloop's cannot be changed."""
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "plain": plain_loop,
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
@@ -65,7 +68,7 @@ async def connected(pair: Pair) -> AsyncIterator[tuple[Conn, socket.socket]]:
     theirs.setblocking(False)
     loop = asyncio.get_running_loop()
     _, writer = await asyncio.open_connection(sock=ours)
-    conn = Conn(writer, Wake(loop), loop.time())
+    conn = Conn(plain(writer), Wake(loop), loop.time())
     try:
         yield conn, theirs
     finally:
@@ -448,7 +451,7 @@ def test_nothing_is_written_behind_a_close_that_is_under_way(loop: str) -> None:
         here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         here.setblocking(False)
         _, writer = await asyncio.open_connection(sock=here)
-        conn = Conn(writer, None, 0.0)
+        conn = Conn(plain(writer), None, 0.0)
         conn.write(b"x" * 400_000)
         assert conn.pending()
         conn.close()
@@ -466,7 +469,7 @@ def test_nothing_is_written_behind_a_close_that_is_under_way(loop: str) -> None:
 async def test_a_lost_connection_holds_no_circle(pair: Pair) -> None:
     here, there = pair()
     _, writer = await asyncio.open_connection(sock=here)
-    conn = Conn(writer, Wake(asyncio.get_running_loop()), 0.0)
+    conn = Conn(plain(writer), Wake(asyncio.get_running_loop()), 0.0)
     there.close()
     assert conn.wake is not None
     while not conn.ended:

@@ -7,18 +7,22 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
+from select import EPOLLIN, EPOLLOUT
 from selectors import EVENT_READ, EVENT_WRITE, BaseSelector, EpollSelector
+from typing import Any
 
 import pytest
 
-from relayd.poller import Poller
+from relayd.poller import AT_ONCE, PlainLoop, Poller
 from relayd.resources import plain_loop
 
 Pair = tuple[socket.socket, socket.socket]
+RESET = b"\1\0\0\0\0\0\0\0"
 BOTH = EVENT_READ | EVENT_WRITE
 
 
-@pytest.fixture(params=[Poller, EpollSelector])
+@pytest.fixture(params=[lambda: Poller(pytest.fail), EpollSelector], ids=["ours", "standard"])
 def selector(request: pytest.FixtureRequest) -> Iterator[BaseSelector]:
     made: BaseSelector = request.param()
     yield made
@@ -71,7 +75,7 @@ def test_a_reset_is_told_to_a_reader_alone(selector: BaseSelector) -> None:
         other, _ = server.accept()
         with one, other:
             selector.register(one.fileno(), EVENT_READ)
-            other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             other.close()
             ((key, mask),) = selector.select(1)
             assert (key.fd, mask & key.events) == (one.fileno(), EVENT_READ)
@@ -142,3 +146,203 @@ def test_without_epoll_asyncio_has_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     loop = plain_loop()
     loop.close()
     assert not isinstance(vars(loop)["_selector"], Poller)
+
+
+# ------------------------------------------------------------------ who is called from the poll
+
+
+@pytest.fixture
+def faults() -> list[Exception]:
+    return []
+
+
+@pytest.fixture
+def poller(faults: list[Exception]) -> Iterator[Poller]:
+    made = Poller(faults.append)
+    yield made
+    made.close()
+
+
+def test_who_watches_is_called_and_not_told(poller: Poller, pair: Pair) -> None:
+    one, other = pair
+    said: list[str] = []
+    poller.watch(one.fileno(), EPOLLIN, lambda: said.append("read"))
+    assert poller.select(0) == []
+    assert said == []
+    other.send(b"x")
+    assert poller.select(0) == []
+    assert said == ["read"]
+    poller.watch(one.fileno(), EPOLLOUT, lambda: said.append("write"))
+    poller.select(0)
+    assert said == ["read", "read", "write"]
+    assert poller.forget(one.fileno(), EPOLLIN)
+    poller.select(0)
+    assert said == ["read", "read", "write", "write"]
+    assert poller.forget(one.fileno(), EPOLLOUT)
+    poller.select(0)
+    assert len(said) == 4
+    assert not poller.forget(one.fileno(), EPOLLOUT)
+
+
+def test_a_later_call_replaces_the_earlier(poller: Poller, pair: Pair) -> None:
+    one, other = pair
+    said: list[str] = []
+    for word in ("first", "second"):
+        poller.watch(one.fileno(), EPOLLIN, partial(said.append, word))
+    other.send(b"x")
+    poller.select(0)
+    assert said == ["second"]
+
+
+def test_an_end_calls_readers_and_writers(poller: Poller, pair: Pair) -> None:
+    one, other = pair
+    said: list[str] = []
+    poller.watch(one.fileno(), EPOLLOUT, lambda: said.append("write"))
+    poller.watch(one.fileno(), EPOLLIN, lambda: said.append("read"))
+    other.close()
+    poller.select(0)
+    assert said == ["read", "write"]
+    poller.forget(one.fileno(), EPOLLIN)
+    poller.select(0)
+    assert said == ["read", "write", "write"]
+
+
+def test_a_fault_of_one_does_not_keep_the_others_waiting(
+    poller: Poller, faults: list[Exception]
+) -> None:
+    said: list[int] = []
+
+    def hear(fd: int) -> None:
+        said.append(fd)
+        raise ValueError(fd)
+
+    pairs = [socket.socketpair() for _ in range(3)]
+    for one, other in pairs:
+        for bit in (EPOLLIN, EPOLLOUT):
+            poller.watch(one.fileno(), bit, partial(hear, one.fileno()))
+        other.send(b"x")
+    poller.select(0)
+    assert sorted(said) == sorted([one.fileno() for one, _ in pairs] * 2)
+    assert len(faults) == 6
+    for one, other in pairs:
+        one.close()
+        other.close()
+
+
+def test_one_that_is_let_go_in_the_same_poll_is_not_called(poller: Poller) -> None:
+    pairs = [socket.socketpair() for _ in range(2)]
+    said: list[int] = []
+
+    def hear(own: int) -> None:
+        said.append(own)
+        for one, _ in pairs:
+            if one.fileno() not in (own, -1):
+                poller.forget(one.fileno(), EPOLLIN)
+                one.close()
+
+    for one, other in pairs:
+        poller.watch(one.fileno(), EPOLLIN, partial(hear, one.fileno()))
+        other.send(b"x")
+    poller.select(0)
+    assert len(said) == 1
+    for one, other in pairs:
+        one.close()
+        other.close()
+
+
+def test_what_was_closed_too_early_can_be_forgotten(poller: Poller) -> None:
+    one, other = socket.socketpair()
+    with other:
+        fd = one.fileno()
+        poller.watch(fd, EPOLLIN, pytest.fail)
+        one.close()
+        assert poller.forget(fd, EPOLLIN)
+        assert poller.select(0) == []
+
+
+def test_what_cannot_be_watched_is_an_error_and_not_remembered(poller: Poller) -> None:
+    with open(__file__, "rb") as file, pytest.raises(PermissionError):
+        poller.watch(file.fileno(), EPOLLIN, pytest.fail)
+    assert not poller.forget(file.fileno() if not file.closed else 0, EPOLLIN)
+
+
+def test_all_are_called_however_many_are_ready(poller: Poller) -> None:
+    said: set[int] = set()
+    kept = os.open("/dev/null", os.O_RDONLY)
+    one, other = socket.socketpair()
+    with one, other:
+        other.send(b"x")
+        copies = [os.dup(one.fileno()) for _ in range(AT_ONCE + 3)]
+        for fd in copies:
+            poller.watch(fd, EPOLLIN, partial(said.add, fd))
+        poller.select(0)
+        assert len(said) == AT_ONCE
+        poller.select(0)
+        assert said == set(copies)
+        for fd in [*copies, kept]:
+            poller.forget(fd, EPOLLIN)
+            os.close(fd)
+
+
+# ------------------------------------------------------------------ the loop above it
+
+
+def run(main: Any) -> Any:
+    with asyncio.Runner(loop_factory=PlainLoop) as runner:
+        return runner.run(main)
+
+
+def test_readers_and_writers_of_the_loop(pair: Pair) -> None:
+    one, other = pair
+
+    async def main() -> list[object]:
+        loop = asyncio.get_running_loop()
+        said: list[object] = []
+        loop.add_reader(one, said.append, "read")
+        loop.add_writer(one.fileno(), said.append, "write")
+        other.send(b"x")
+        await asyncio.sleep(0)
+        assert loop.remove_writer(one)
+        assert loop.remove_reader(one)
+        assert not loop.remove_reader(one)
+        assert not loop.remove_writer(one)
+        await asyncio.sleep(0)
+        return said
+
+    assert run(main()) == ["read", "write"]
+
+
+def test_the_loops_own_watching_goes_on_beside_it(pair: Pair) -> None:
+    one, other = pair
+    one.setblocking(False)
+
+    async def main() -> bytes:
+        loop = asyncio.get_running_loop()
+        reading = asyncio.ensure_future(loop.sock_recv(one, 100))
+        await asyncio.sleep(0)
+        other.send(b"hello")
+        found = await reading
+        assert not loop.remove_reader(one), "asyncio has let go of it, by our own method"
+        return found
+
+    assert run(main()) == b"hello"
+
+
+def test_a_fault_of_a_reader_is_told_to_the_loop(pair: Pair) -> None:
+    one, other = pair
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        told = loop.create_future()
+        loop.set_exception_handler(lambda _, context: told.set_result(context["exception"]))
+        fault = ValueError("of a reader")
+
+        def hear() -> None:
+            loop.remove_reader(one)
+            raise fault
+
+        loop.add_reader(one, hear)
+        other.send(b"x")
+        assert await told is fault
+
+    run(main())
