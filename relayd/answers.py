@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .record import Usage
 from .surfaces import Surface
@@ -41,8 +42,7 @@ MAX_PARSED = 256 * 1024
 Document = dict[str, object]
 
 
-@dataclass(slots=True, frozen=True)
-class Said:
+class Said(NamedTuple):
     """What one event or answer says; `flags` is a sum of CONTENT, FINISH, FINAL, ERROR."""
 
     flags: int = 0

@@ -14,7 +14,8 @@ import functools
 import math
 import select
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from selectors import EVENT_READ, EVENT_WRITE, EpollSelector, SelectorKey
 from typing import Any
 
@@ -33,6 +34,11 @@ def _told(bits: int) -> int:
     return read | write
 
 
+def _whole(seconds: float) -> float:
+    """Rounded up to a millisecond: epoll would round down, and be early."""
+    return math.ceil(seconds * 1e3) * 1e-3 if seconds > 0 else 0.0
+
+
 _TOLD = tuple(_told(bits) for bits in range((_IN | _OUT | select.EPOLLERR | select.EPOLLHUP) + 1))
 """By what epoll says: it adds an error (8) and a hang-up (16) to what it was asked for."""
 
@@ -41,8 +47,9 @@ class Poller(EpollSelector):
     """An `EpollSelector` whose `select` calls those who `watch`, and tells of the others.
 
     It may tell of an event that nobody asked for; asyncio then has nobody to call. `fault` is told
-    what a call raises. Everything else is the standard library's, and so are the two attributes
-    that `select` reads; `tests/unit/test_poller.py` holds both selectors to the same.
+    what a call raises, `ready` is what has a turn next, and `stale` says that the loop would no
+    longer wait as long as it said. Everything else is the standard library's, and so are the two
+    attributes that `select` reads; `tests/unit/test_poller.py` holds both selectors to the same.
     """
 
     _fd_to_key: dict[int, SelectorKey]
@@ -54,6 +61,8 @@ class Poller(EpollSelector):
         self._calls: dict[int, dict[int, Call]] = {_IN: {}, _OUT: {}}
         self._readers = self._calls[_IN]
         self._writers = self._calls[_OUT]
+        self.ready: Collection[object] = ()
+        self.stale = False
 
     def watch(self, fd: int, bit: int, call: Call) -> None:
         """Call when `fd` can be read (EPOLLIN) or written (EPOLLOUT), instead of who was before."""
@@ -79,38 +88,52 @@ class Poller(EpollSelector):
         return (_IN if fd in self._readers else 0) | (_OUT if fd in self._writers else 0)
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        """Call, and tell, what happened; waits `timeout` seconds at most, without end for None."""
-        if timeout is None:
-            seconds = -1.0
-        elif timeout <= 0:
-            seconds = 0.0
-        else:
-            seconds = math.ceil(timeout * 1e3) * 1e-3  # epoll would round down, and be early
+        """Call, and tell, what happened; waits `timeout` seconds at most, without end for None.
+
+        Waits on after its own calls, as long as nothing is `ready` and the timeout is not `stale`.
+        """
+        seconds = -1.0  # no end
+        until = 0.0
+        self.stale = timeout is not None and timeout <= 0
+        if timeout is not None:
+            seconds = _whole(timeout)
+            until = time.monotonic() + timeout
         keys = self._fd_to_key
         readers = self._readers
-        told = []
-        for fd, bits in self._selector.poll(seconds, AT_ONCE):
-            # A call may have closed a descriptor of the same poll, and one that was closed too
-            # early stays in epoll while another process has it too.
-            reader = readers.get(fd)
-            if reader is not None and bits & ~_OUT:
-                try:
-                    reader()
-                except Exception as exc:  # noqa: BLE001  (as the loop does with any callback)
-                    self._fault(exc)
-            elif fd in keys:
-                told.append((keys[fd], _TOLD[bits]))
-            if bits != _IN:
-                self._write(fd, bits)
+        poll = self._selector.poll
+        told: list[tuple[SelectorKey, int]] = []
+        while found := poll(seconds, AT_ONCE):
+            for fd, bits in found:
+                # A call may have closed a descriptor of the same poll, and one that was closed too
+                # early stays in epoll while another process has it too.
+                reader = readers.get(fd)
+                if reader is not None and bits == _IN:
+                    try:
+                        reader()
+                    except Exception as exc:  # noqa: BLE001  (as the loop does with any callback)
+                        self._fault(exc)
+                elif fd in keys:
+                    told.append((keys[fd], _TOLD[bits]))
+                else:
+                    self._call(fd, bits)
+            if told or self.ready or self.stale:
+                break
+            if timeout is not None:
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                seconds = _whole(left)
         return told
 
-    def _write(self, fd: int, bits: int) -> None:
-        writer = self._writers.get(fd)
-        if writer is not None and bits & ~_IN:
-            try:
-                writer()
-            except Exception as exc:  # noqa: BLE001
-                self._fault(exc)
+    def _call(self, fd: int, bits: int) -> None:
+        """An error or a hang-up is told to whoever reads and to whoever writes."""
+        for calls, other in ((self._readers, _OUT), (self._writers, _IN)):
+            call = calls.get(fd)
+            if call is not None and bits & ~other:
+                try:
+                    call()
+                except Exception as exc:  # noqa: BLE001  (as above)
+                    self._fault(exc)
 
     def close(self) -> None:
         """Watch nothing any more."""
@@ -126,10 +149,25 @@ class PlainLoop(asyncio.SelectorEventLoop):
     waits for its turn, and in no context of its own.
     """
 
+    _ready: deque[asyncio.Handle]  # asyncio's own, and one of it for its whole life
+
     def __init__(self) -> None:
         self._poller = Poller(self._failed)
         super().__init__(self._poller)
+        self._poller.ready = self._ready
         self.time = time.monotonic  # type: ignore[method-assign]  # without the call around it
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """See `asyncio.loop.call_at`."""
+        self._poller.stale = True
+        return super().call_at(when, callback, *args, context=context)
+
+    def stop(self) -> None:
+        """See `asyncio.loop.stop`."""
+        self._poller.stale = True
+        super().stop()
 
     # typeshed names the arguments by a variadic type, which says nothing here.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from codecs import BOM_UTF8
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from .errors import ProviderRefused
-from .headers import Fields
 
 MAX_ERROR_BODY = 65536
 """Bytes of an error answer that are read before the connection is given up."""
@@ -27,8 +27,7 @@ MAX_WORD = 128
 _SECONDS = re.compile(rb"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderError:
+class ProviderError(NamedTuple):
     """What was understood of an error body; all None if nothing was."""
 
     message: str | None = None
@@ -37,10 +36,13 @@ class ProviderError:
     code: str | None = None
 
 
+_decode = json.JSONDecoder().decode  # not `loads`, which looks for UTF-16 first (RFC 8259, 8.1)
+
+
 def read(body: bytes) -> ProviderError:
     """The four fields of an error body in any of the known shapes; never raises."""
     try:
-        value = json.loads(body)
+        value = _decode(body.removeprefix(BOM_UTF8).decode())
     except (ValueError, RecursionError):
         return ProviderError()
     if not isinstance(value, dict):
@@ -82,12 +84,14 @@ def _cut(word: str | None, mask: Callable[[str], str]) -> str | None:
     return None if word is None else mask(word)[:MAX_WORD]
 
 
-def retry_after(fields: Fields, wall: float) -> float | None:
+def retry_after(named: Mapping[bytes, bytes], wall: float) -> float | None:
     """Seconds that `retry-after-ms` or `Retry-After` (number or date) asks for, or None.
 
-    `wall` is the present time in seconds since the epoch. An unreadable value counts as none.
+    `named` has the fields by their name in lower case, `wall` is the present time in seconds since
+    the epoch. An unreadable value counts as none.
     """
-    named = dict(fields)
+    if b"retry-after" not in named and b"retry-after-ms" not in named:
+        return None
     for name, unit in ((b"retry-after-ms", 1000.0), (b"retry-after", 1.0)):
         if _SECONDS.fullmatch(named.get(name, b"")):
             return float(named[name]) / unit

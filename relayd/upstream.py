@@ -185,7 +185,7 @@ class _Call:
         return AttemptFailed(
             outcome,
             status=head.status,
-            retry_after=refusal.retry_after(head.fields, self.wall),
+            retry_after=refusal.retry_after(head.first, self.wall),
             detail=refusal.trimmed(job.mask(error.message or "")),
             error=told,
         )

@@ -52,5 +52,5 @@ def test_any_retry_after_is_a_time_from_now_or_none(
     name: bytes, value: bytes | str, wall: float
 ) -> None:
     data = value.encode() if isinstance(value, str) else value
-    seconds = retry_after([(name, data)], wall)
+    seconds = retry_after({name: data}, wall)
     assert seconds is None or 0 <= seconds < 1e12

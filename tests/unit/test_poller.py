@@ -346,3 +346,79 @@ def test_a_fault_of_a_reader_is_told_to_the_loop(pair: Pair) -> None:
         assert await told is fault
 
     run(main())
+
+
+def test_a_timer_rings_beside_a_reader_that_always_has_something(pair: Pair) -> None:
+    one, other = pair
+    other.send(b"never read")
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        calls: list[None] = []
+        loop.add_reader(one, calls.append, None)
+        async with asyncio.timeout(5):
+            await asyncio.sleep(0.02)
+        loop.remove_reader(one)
+        return len(calls)
+
+    assert run(main()) > 1
+
+
+@pytest.mark.parametrize("how", ["call_soon", "call_at", "call_soon_threadsafe"])
+def test_what_a_reader_asks_for_is_not_kept_waiting(pair: Pair, how: str) -> None:
+    one, other = pair
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def hear() -> None:
+            one.recv(1)
+            soon = partial(done.set_result, None)
+            loop.call_at(loop.time() + 0.01, soon) if how == "call_at" else getattr(loop, how)(soon)
+
+        loop.add_reader(one, hear)
+        late = loop.call_later(60, pytest.fail)
+        await asyncio.sleep(0)
+        other.send(b"x")
+        async with asyncio.timeout(30):
+            await done
+        late.cancel()
+        loop.remove_reader(one)
+
+    began = time.monotonic()
+    run(main())
+    assert time.monotonic() - began < 20
+
+
+def test_a_reader_may_stop_the_loop(pair: Pair) -> None:
+    one, other = pair
+    loop = PlainLoop()
+
+    def hear() -> None:
+        one.recv(1)
+        loop.stop()
+
+    loop.add_reader(one, hear)
+    loop.call_later(20, pytest.fail)
+    other.send(b"x")
+    loop.run_forever()
+    loop.remove_reader(one)
+    loop.close()
+
+
+def test_it_waits_on_after_its_own_calls(pair: Pair) -> None:
+    one, other = pair
+    said: list[bytes] = []
+    poller = Poller(pytest.fail)
+
+    def hear() -> None:
+        said.append(one.recv(1))
+        if len(said) < 3:
+            other.send(b"x")
+
+    poller.watch(one.fileno(), EPOLLIN, hear)
+    other.send(b"x")
+    assert poller.select(0.01) == []
+    assert said == [b"x"] * 3
+    poller.close()

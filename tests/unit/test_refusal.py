@@ -54,6 +54,7 @@ def masked(text: str) -> str:
 )
 def test_an_error_body_is_read_in_any_shape(shape: object, understood: ProviderError) -> None:
     assert read(json.dumps(shape).encode()) == understood
+    assert read(json.dumps(shape).encode("utf-8-sig")) == understood
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_a_lone_surrogate_does_not_stop_the_cutting() -> None:
 def test_a_wait_is_read_in_seconds_milliseconds_or_as_a_date(
     fields: list[tuple[bytes, bytes]], seconds: float | None
 ) -> None:
-    assert retry_after(fields, NOW) == seconds
+    assert retry_after(dict(fields), NOW) == seconds
 
 
 def test_a_date_without_a_zone_is_utc_wherever_relayd_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +169,7 @@ def test_a_date_without_a_zone_is_utc_wherever_relayd_runs(monkeypatch: pytest.M
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:
-        assert retry_after([(b"retry-after", b"Sun Nov  6 08:50:37 1994")], NOW) == 60.0
+        assert retry_after({b"retry-after": b"Sun Nov  6 08:50:37 1994"}, NOW) == 60.0
     finally:
         monkeypatch.undo()
         time.tzset()
