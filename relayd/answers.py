@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -160,16 +160,18 @@ def usage_of(body: bytes, surface: Surface) -> tuple[Usage | None, str | None]:
 
 def _weigh_chat(document: Document, event: str) -> Said:
     flags = 0
-    for choice in _objects(document.get("choices")):
+    choices = _objects(document.get("choices"))
+    for choice in choices:
         delta = choice.get("delta")
         if isinstance(delta, dict) and any(delta[name] for name in delta if name != "role"):
             flags = CONTENT
-    return _finished(document, flags)
+    return _finished(document, choices, flags)
 
 
 def _weigh_completion(document: Document, event: str) -> Said:
-    found = any(choice.get("text") for choice in _objects(document.get("choices")))
-    return _finished(document, CONTENT if found else 0)
+    choices = _objects(document.get("choices"))
+    found = any(choice.get("text") for choice in choices)
+    return _finished(document, choices, CONTENT if found else 0)
 
 
 def _weigh_response(document: Document, event: str) -> Said:
@@ -195,13 +197,15 @@ def _weigh_message(document: Document, event: str) -> Said:
     return Said(CONTENT if reason else 0, reason, read_usage(document.get("usage")))
 
 
-def _finished(document: Document, flags: int) -> Said:
-    """Chat and completions: the finish reason of a choice and the usage, on top of `flags`."""
-    reason = next(iter(_reasons(document)), None)
+def _finished(document: Document, choices: list[Document], flags: int) -> Said:
+    """Chat and completions: the first choice's finish reason, and the usage, on top of `flags`."""
+    reason = None
+    for choice in choices:
+        if (reason := _reason(choice.get("finish_reason"))) is not None:
+            flags |= CONTENT | FINISH
+            break
     if reason == "error":  # OpenRouter's finish of a generation that broke off
         return _FAILED
-    if reason is not None:
-        flags |= CONTENT | FINISH
     usage = document.get("usage")
     if usage is None:
         usage = _member(document, "x_groq", "usage")
@@ -299,9 +303,8 @@ def _document(data: bytes) -> Document | None:
     return value if isinstance(value, dict) else None
 
 
-def _objects(value: object) -> Iterator[Document]:
-    if isinstance(value, list):
-        yield from (item for item in value if isinstance(item, dict))
+def _objects(value: object) -> list[Document]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _member(document: Document, outer: str, inner: str) -> object:
@@ -312,13 +315,6 @@ def _member(document: Document, outer: str, inner: str) -> object:
 def _kind(document: Document, event: str) -> str:
     kind = document.get("type")
     return kind if isinstance(kind, str) else event
-
-
-def _reasons(document: Document) -> Iterator[str]:
-    for choice in _objects(document.get("choices")):
-        reason = _reason(choice.get("finish_reason"))
-        if reason is not None:
-            yield reason
 
 
 def _reason(value: object) -> str | None:

@@ -47,11 +47,12 @@ def crossing(fields: Fields, surface: Surface) -> bytes:
     Raises `errors.HeadTooLarge` for more than `MAX_CROSSING` bytes.
     """
     names = CROSSING[surface]
-    if b"traceparent" in dict(fields):
+    given = dict(fields)
+    if b"traceparent" in given:
         traces = [value for name, value in fields if name == b"traceparent"]
         if len(traces) == 1 and is_traceparent(traces[0]):  # of several, none can be trusted
             names = names | TRACE
-    lines = b"".join(_picked(fields, names))
+    lines = _picked(fields, given, names)
     if len(lines) > MAX_CROSSING:
         raise errors.HeadTooLarge("the fields for the provider are larger than this server passes")
     return lines
@@ -59,19 +60,17 @@ def crossing(fields: Fields, surface: Surface) -> bytes:
 
 def returning(fields: Fields) -> bytes:
     """The lines (each with its CR LF) of a provider's head that go to the client."""
-    return b"".join(_picked(fields, RETURNING))
+    return _picked(fields, dict(fields), RETURNING)
 
 
-def _picked(fields: Fields, names: dict[bytes, bytes]) -> list[bytes]:
-    given = dict(fields)
+def _picked(fields: Fields, given: dict[bytes, bytes], names: dict[bytes, bytes]) -> bytes:
+    """The lines of those that have a name in `names`; `given` are all, by name."""
     if names.keys().isdisjoint(given):
-        return []
+        return b""
     named = connection_names(fields) if b"connection" in given else ()
-    return [
-        names[name] + b": " + value + b"\r\n"
-        for name, value in fields
-        if name in names and name not in named
-    ]
+    picked = [field for field in fields if field[0] in names]
+    lines = [b"%b: %b\r\n" % (names[name], value) for name, value in picked if name not in named]
+    return b"".join(lines)
 
 
 def connection_names(fields: Fields) -> set[bytes]:

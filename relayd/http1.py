@@ -328,6 +328,8 @@ def _closes(fields: Fields, first: dict[bytes, bytes]) -> bool:
 
 
 def _length(listed: bytes) -> int:
+    if listed.isdigit() and len(listed) <= _MAX_DIGITS:
+        return int(listed)
     values = [part.strip(b" \t") for part in listed.split(b",")] if b"," in listed else [listed]
     first = values[0]
     if first.translate(None, _DIGITS) or not first or len(first) > _MAX_DIGITS:

@@ -36,6 +36,10 @@ ONCE = ("model", "stream", "messages")
 """Top-level members that may not be repeated."""
 
 _BLANK = " \t\n\r"
+_KNOWN = {
+    f'"{name}"': name
+    for name in ("model", "messages", "stream", "temperature", "max_tokens", "tools")
+}
 _OPENING = re.compile(r"[ \t\n\r]*+\{")
 _CLOSING = re.compile(r"[ \t\n\r]*+\}")
 _KEY = r'[ \t\n\r]*+("[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+")[ \t\n\r]*+:[ \t\n\r]*+'
@@ -91,19 +95,18 @@ def read(body: bytes, surface: Surface) -> Facts:
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(body) > MAX_DEPTH:
         raise BodyFault(f"the body nests deeper than {MAX_DEPTH} levels")
     outline = _outline(text)
-    for name in ONCE:
-        if len(outline.spans.get(name, ())) > 1:
-            raise BodyFault(f"`{name}` is given more than once", name)
-    top = outline.values
+    top, spans, insert_at = outline
+    if sum(map(len, spans.values())) > len(spans):
+        _need_one_each(spans)
     if surface is Surface.CHAT or surface is Surface.MESSAGES:
         _need_messages(top)
     return Facts(
-        _model(top, text, outline.spans),
+        _model(top, text, spans),
         _stream(top),
         _continues(top, surface),
-        outline.spans,
-        outline.insert_at,
-        not outline.spans,
+        spans,
+        insert_at,
+        not spans,
     )
 
 
@@ -112,8 +115,17 @@ def splice(body: bytes, facts: Facts, replace: Mapping[str, bytes]) -> bytes:
 
     Each occurrence of a member gets the value; what is missing goes to the start of the object.
     """
-    edits = [(*span, replace[name]) for name in replace for span in facts.members.get(name, ())]
-    missing = [name for name in replace if name not in facts.members]
+    edits: list[tuple[int, int, bytes]] = []
+    missing: list[str] = []
+    for name, value in replace.items():
+        spans = facts.members.get(name)
+        if spans is None:
+            missing.append(name)
+        elif len(replace) == len(spans) == 1:  # most often `model`, and nothing else
+            start, end = spans[0]
+            return body[:start] + value + body[end:]
+        else:
+            edits += [(start, end, value) for start, end in spans]
     if missing:
         added = b",".join(_quoted(name) + b":" + replace[name] for name in missing)
         comma = b"" if facts.empty else b","
@@ -185,6 +197,8 @@ def _letters(body: bytes) -> str:
 
 def _exact(quoted: str) -> str:
     """The text that a JSON string, quotes included, stands for."""
+    if quoted.isascii() and "\\" not in quoted:
+        return quoted[1:-1]
     text = json.loads(quoted.encode("latin-1").decode("utf-8"))
     assert isinstance(text, str)
     return text
@@ -219,7 +233,7 @@ def _walk(text: str, at: int, values: dict[str, object], spans: dict[str, list[S
     found = _FIRST.match(text, at)
     while found:
         quoted = found[1]
-        key = quoted[1:-1] if quoted.isascii() and "\\" not in quoted else _exact(quoted)
+        key = _KNOWN.get(quoted) or _exact(quoted)
         start = found.end()
         values[key], at = _scan(text, start)
         if key in spans:
@@ -255,6 +269,12 @@ def _stream(top: dict[str, object]) -> bool:
     if stream is not None and not isinstance(stream, bool):
         raise BodyFault("`stream` must be true or false", "stream")
     return bool(stream)
+
+
+def _need_one_each(spans: Mapping[str, Sequence[Span]]) -> None:
+    for name in ONCE:
+        if len(spans.get(name, ())) > 1:
+            raise BodyFault(f"`{name}` is given more than once", name)
 
 
 def _need_messages(top: dict[str, object]) -> None:

@@ -34,11 +34,6 @@ def _told(bits: int) -> int:
     return read | write
 
 
-def _whole(seconds: float) -> float:
-    """Rounded up to a millisecond: epoll would round down, and be early."""
-    return math.ceil(seconds * 1e3) * 1e-3 if seconds > 0 else 0.0
-
-
 _TOLD = tuple(_told(bits) for bits in range((_IN | _OUT | select.EPOLLERR | select.EPOLLHUP) + 1))
 """By what epoll says: it adds an error (8) and a hang-up (16) to what it was asked for."""
 
@@ -92,12 +87,10 @@ class Poller(EpollSelector):
 
         Waits on after its own calls, as long as nothing is `ready` and the timeout is not `stale`.
         """
-        seconds = -1.0  # no end
-        until = 0.0
         self.stale = timeout is not None and timeout <= 0
-        if timeout is not None:
-            seconds = _whole(timeout)
-            until = time.monotonic() + timeout
+        clock = time.monotonic
+        seconds = -1.0 if timeout is None else max(timeout, 0.0)
+        until = math.inf if timeout is None else clock() + timeout
         keys = self._fd_to_key
         readers = self._readers
         poll = self._selector.poll
@@ -118,11 +111,8 @@ class Poller(EpollSelector):
                     self._call(fd, bits)
             if told or self.ready or self.stale:
                 break
-            if timeout is not None:
-                left = until - time.monotonic()
-                if left <= 0:
-                    break
-                seconds = _whole(left)
+            if timeout is not None and (seconds := until - clock()) <= 0:
+                break
         return told
 
     def _call(self, fd: int, bits: int) -> None:
