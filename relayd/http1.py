@@ -37,7 +37,6 @@ MAX_RESPONSE_FIELDS = 256
 
 _VISIBLE = bytes(b for b in range(256) if b >= 0x20 and b != 0x7F) + b"\t\r\n"
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_DIGITS = b"0123456789"
 _HOST = _TOKEN.translate(None, b"#^`|") + b"(),;=:[]"  # of a name, an address and a port
 _MAX_DIGITS = 18  # of a length: fits 64 bits
 _COMMON_LINE = 128  # bytes of a response field that is worth remembering
@@ -267,7 +266,7 @@ def _response(head: bytes) -> ResponseHead:
 def _status_line(line: bytes) -> tuple[bytes, int]:
     version, code, gap = line[5:8], line[9:12], line[12:13]
     shape = line[:5] == b"HTTP/" and line[8:9] == b" " and gap in (b" ", b"")
-    if not shape or version not in (b"1.1", b"1.0") or code.translate(None, _DIGITS):
+    if not shape or version not in (b"1.1", b"1.0") or not code.isdigit():
         raise BadResponse("not an HTTP/1.x status line")
     if len(code) != 3 or code < b"100":
         raise BadResponse("status code is not three digits from 100 up")
@@ -330,9 +329,9 @@ def _closes(fields: Fields, first: dict[bytes, bytes]) -> bool:
 def _length(listed: bytes) -> int:
     if listed.isdigit() and len(listed) <= _MAX_DIGITS:
         return int(listed)
-    values = [part.strip(b" \t") for part in listed.split(b",")] if b"," in listed else [listed]
+    values = [part.strip(b" \t") for part in listed.split(b",")]
     first = values[0]
-    if first.translate(None, _DIGITS) or not first or len(first) > _MAX_DIGITS:
+    if not first.isdigit() or len(first) > _MAX_DIGITS:
         raise BadResponse("content-length is no number")
     if values.count(first) != len(values):
         raise BadResponse("differing content-length values")
