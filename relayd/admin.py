@@ -130,6 +130,7 @@ class Admin:
             lambda: engine.setup.config.server.trusted_proxies,
             lambda: CONNECTIONS,
             engine.fault,
+            lambda _: None,
         )
         self.configure(engine.setup.config)
 

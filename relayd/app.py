@@ -71,6 +71,7 @@ class App:
             lambda: self.config.server.trusted_proxies,
             lambda: self.config.server.max_connections,
             self.engine.fault,
+            self.engine.journal.exchange,
         )
         self.admin = self._admin(told) if told else None
         self._patience: asyncio.Timeout | None = None

@@ -10,6 +10,7 @@ Does not know HTTP or providers.
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -131,11 +132,15 @@ class Daemon:
         gc.set_threshold(*GC_THRESHOLDS)
 
     def _uncaught(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A fault outside of any exchange, e.g. no file left to accept a connection with.
+        """A fault outside of any exchange, or no file left to accept a connection with.
 
         asyncio would print a traceback, and in it the arguments of a callback.
         """
         exc = context.get("exception")
+        if isinstance(exc, OSError) and exc.errno in (errno.EMFILE, errno.ENFILE):
+            told = "no file is left for another connection: raise LimitNOFILE="
+            self._log.event("error", "out_of_files", told)
+            return
         place = None if exc is None else where(exc)
         self._log.event("error", "internal_error", "a fault outside of any request", where=place)
 

@@ -67,9 +67,9 @@ async def connect(
     sock = await _dial(await _addresses(host, port, loop), loop)
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if tls is None and fits(loop):
-        return Conn(SocketTransport(loop, sock), None, loop.time())
     try:
+        if tls is None and fits(loop):
+            return Conn(SocketTransport(loop, sock), None, loop.time())
         if tls is None:
             reader, writer = await asyncio.open_connection(sock=sock)
         else:

@@ -44,16 +44,16 @@ def reason(exc: OSError) -> str:
 def plain(writer: asyncio.StreamWriter) -> SocketTransport | asyncio.StreamWriter:
     """What a `Conn` takes of a connection without TLS: its socket, if the loop is asyncio's own.
 
-    The descriptor is a second one of the same socket: without one to spare it stays as it is.
+    The descriptor itself moves, out of a transport that has ended: a second one of the same socket
+    would cost each client of a burst two files.
     """
     loop = asyncio.get_running_loop()
     if not fits(loop):
         return writer
-    try:
-        sock = writer.get_extra_info("socket").dup()
-    except OSError:
-        return writer
+    old: socket.socket = writer.get_extra_info("socket")._sock  # asyncio wraps it
     writer.transport.abort()
+    sock = socket.socket(old.family, old.type, old.proto, fileno=old.detach())
+    sock.setblocking(False)
     return SocketTransport(loop, sock)
 
 

@@ -50,7 +50,7 @@ class Poller(EpollSelector):
     _fd_to_key: dict[int, SelectorKey]
     _selector: Any
 
-    def __init__(self, fault: Callable[[Exception], None]) -> None:
+    def __init__(self, fault: Callable[[BaseException], None]) -> None:
         super().__init__()
         self._fault = fault
         self._calls: dict[int, dict[int, Call]] = {_IN: {}, _OUT: {}}
@@ -94,7 +94,7 @@ class Poller(EpollSelector):
         keys = self._fd_to_key
         readers = self._readers
         poll = self._selector.poll
-        told: list[tuple[SelectorKey, int]] = []
+        others: list[tuple[int, int]] = []
         while found := poll(seconds, AT_ONCE):
             for fd, bits in found:
                 # A call may have closed a descriptor of the same poll, and one that was closed too
@@ -103,17 +103,20 @@ class Poller(EpollSelector):
                 if reader is not None and bits == _IN:
                     try:
                         reader()
-                    except Exception as exc:  # noqa: BLE001  (as the loop does with any callback)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as exc:  # noqa: BLE001  (as asyncio, any callback)
                         self._fault(exc)
                 elif fd in keys:
-                    told.append((keys[fd], _TOLD[bits]))
+                    others.append((fd, bits))
                 else:
                     self._call(fd, bits)
-            if told or self.ready or self.stale:
+            if others or self.ready or self.stale:
                 break
             if timeout is not None and (seconds := until - clock()) <= 0:
                 break
-        return told
+        # Not sooner: a call may have made asyncio ask anew, by another key.
+        return [(keys[fd], _TOLD[bits]) for fd, bits in others if fd in keys]
 
     def _call(self, fd: int, bits: int) -> None:
         """An error or a hang-up is told to whoever reads and to whoever writes."""
@@ -122,7 +125,9 @@ class Poller(EpollSelector):
             if call is not None and bits & ~other:
                 try:
                     call()
-                except Exception as exc:  # noqa: BLE001  (as above)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as exc:  # noqa: BLE001  (as above)
                     self._fault(exc)
 
     def close(self) -> None:
@@ -136,7 +141,8 @@ class PlainLoop(asyncio.SelectorEventLoop):
     """asyncio's loop over a `Poller`.
 
     Who is added by `add_reader` or `add_writer` is called as soon as the poll returns, before what
-    waits for its turn, and in no context of its own.
+    waits for its turn, and in no context of its own. A descriptor is watched so or by asyncio (its
+    `sock_*` methods, its transports), not by both.
     """
 
     _ready: deque[asyncio.Handle]  # asyncio's own, and one of it for its whole life
@@ -181,7 +187,7 @@ class PlainLoop(asyncio.SelectorEventLoop):
         """See `asyncio.loop.remove_writer`; asyncio calls it for its own too."""
         return self._poller.forget(_fileno(fd), _OUT) or super().remove_writer(fd)
 
-    def _failed(self, exc: Exception) -> None:
+    def _failed(self, exc: BaseException) -> None:
         self.call_exception_handler({"message": "a reader or writer failed", "exception": exc})
 
 

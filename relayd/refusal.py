@@ -42,7 +42,7 @@ _decode = json.JSONDecoder().decode  # not `loads`, which looks for UTF-16 first
 def read(body: bytes) -> ProviderError:
     """The four fields of an error body in any of the known shapes; never raises."""
     try:
-        value = _decode(body.removeprefix(BOM_UTF8).decode())
+        value = _decode(body.removeprefix(BOM_UTF8).decode(errors="surrogatepass"))
     except (ValueError, RecursionError):
         return ProviderError()
     if not isinstance(value, dict):
@@ -87,8 +87,8 @@ def _cut(word: str | None, mask: Callable[[str], str]) -> str | None:
 def retry_after(named: Mapping[bytes, bytes], wall: float) -> float | None:
     """Seconds that `retry-after-ms` or `Retry-After` (number or date) asks for, or None.
 
-    `named` has the fields by their name in lower case, `wall` is the present time in seconds since
-    the epoch. An unreadable value counts as none.
+    `named` has the first field of each name, by its name in lower case; `wall` is the present time
+    in seconds since the epoch. An unreadable value counts as none.
     """
     if b"retry-after" not in named and b"retry-after-ms" not in named:
         return None

@@ -22,12 +22,17 @@ from .errors import Draining, Overloaded, RelayError
 from .httpsink import DateLine
 from .knownlines import KnownLines
 from .net import Conn, plain, reason
+from .record import Record
 from .session import Rules, Serve, Session
 from .visit import Peer
 from .wake import Clock, Wake, Why
 
 BACKLOG = 4096
 """Connections that the kernel completes before they are accepted (it caps this itself)."""
+
+ACCEPTS = 128
+"""Connections accepted in one turn: asyncio takes its backlog for this too, and fails so many times
+a second where no file is left. So it is told less, and the kernel's queue is lengthened again."""
 
 MAX_TURNED_AWAY = 32
 """Refused connections that may finish sending before they are closed, two seconds at most; they are
@@ -63,12 +68,14 @@ class Server:
         trusted: Callable[[], Trusted],
         max_connections: Callable[[], int],
         report: Callable[[BaseException], None],
+        refused: Callable[[Record], None],
     ) -> None:
         self._serve = serve
         self._rules = rules
         self._trusted = trusted
         self._max_connections = max_connections
         self._report = report
+        self._refused = refused
         self._servers: list[tuple[str, asyncio.Server]] = []  # with the name of the socket
         self._paths: list[tuple[str, int]] = []  # unix sockets made here: path and inode
         self._sessions: dict[asyncio.Task[None], Session] = {}
@@ -110,26 +117,32 @@ class Server:
                 self._accept,
                 address.host,
                 address.port,
-                backlog=BACKLOG,
+                backlog=ACCEPTS,
                 reuse_port=reuse_port or None,
             )
         except OSError as exc:
             raise ListenError(f"{key}: cannot listen on {address}: {_reason(exc)}") from exc
-        self._servers.append((OWN, server))
+        self._keep(OWN, server)
 
     async def adopt(self, name: str, sock: socket.socket) -> None:
         """Accept on a socket that listens already: systemd's, or (`OWN`) an older generation's."""
         if sock.family != socket.AF_UNIX:
-            server = await asyncio.start_server(self._accept, sock=sock, backlog=BACKLOG)
+            server = await asyncio.start_server(self._accept, sock=sock, backlog=ACCEPTS)
         else:
             server = await asyncio.start_unix_server(
-                self._accept, sock=sock, backlog=BACKLOG, **KEEP_FILE
+                self._accept, sock=sock, backlog=ACCEPTS, **KEEP_FILE
             )
             path = sock.getsockname()
             if name == OWN:
                 with contextlib.suppress(OSError):  # removed by somebody else meanwhile
                     self._paths.append((path, os.stat(path).st_ino))
+        self._keep(name, server)
+
+    def _keep(self, name: str, server: asyncio.Server) -> None:
         self._servers.append((name, server))
+        for sock in server.sockets:
+            with socket.socket(fileno=os.dup(sock.fileno())) as same:
+                same.listen(BACKLOG)
 
     def bequeath(self) -> None:
         """Accept no more; files and connections stay, since a next generation has the sockets.
@@ -192,6 +205,7 @@ class Server:
             lambda: self.draining,
             self._date,
             self._known,
+            self._refused,
         )
         refuses = self.draining and not self._bequeathed
         if refuses or len(self._sessions) >= self._max_connections():

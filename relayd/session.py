@@ -92,6 +92,7 @@ class Session:
     __slots__ = (
         "_draining",
         "_known",
+        "_refused",
         "_rules",
         "_serve",
         "busy",
@@ -112,6 +113,7 @@ class Session:
         draining: Callable[[], bool],
         date: DateLine,
         known: KnownLines,
+        refused: Callable[[Record], None],
     ) -> None:
         self.conn = conn
         self.peer = peer
@@ -123,6 +125,7 @@ class Session:
         self._draining = draining
         self.busy = False  # from the first byte of a request to the end of its answer
         self._known = KnownLines(known)
+        self._refused = refused
         conn.wake = self.wake
 
     async def run(self, refusal: errors.RelayError | None = None, *, patient: bool = True) -> None:
@@ -193,8 +196,10 @@ class Session:
     def _answer(self, error: errors.RelayError) -> None:
         """An error before there was a request to speak of."""
         self.sink.keep_alive = False
-        record = Record(id=new_id(), began=time.time())
+        record = Record(new_id(), time.time())
+        record.peer, record.end_reason = self.peer.address, "refused"
         refuse(self.sink, error, None, record)
+        self._refused(record)
 
     # Reading.
 

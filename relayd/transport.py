@@ -1,8 +1,7 @@
 """A plain socket's transport, as asyncio's but in one Python call a read and one a write.
 
-For loops over a selector, above all `poller`'s. uvloop keeps its own transports: they are as cheap,
-and its `add_reader` never tells of a reset (libuv stops at EPOLLERR). TLS stays with the loop's.
-Does not know what a byte means.
+For loops over a selector, above all `poller`'s. uvloop keeps its own, which are as cheap, and TLS
+stays with the loop's. Does not know what a byte means.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def fits(loop: asyncio.AbstractEventLoop) -> bool:
 class SocketTransport(asyncio.Transport):
     """One connected, non-blocking stream socket, which it owns.
 
-    Reads once it has a protocol. What differs from asyncio's: `write` does nothing once the
-    transport closes or has said its end, and takes bytes alone.
+    As far as relayd asks it does what asyncio's does. It reads once it has a protocol, and `write`
+    takes bytes alone and does nothing once the transport closes or has said its end.
     """
 
     __slots__ = (
@@ -125,7 +124,9 @@ class SocketTransport(asyncio.Transport):
                 self._protocol.data_received(data)
             else:
                 self._end()
-        except Exception as exc:  # noqa: BLE001  (bytes are lost to the protocol: it must not go on)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:  # noqa: BLE001  (bytes are lost: the protocol must not go on)
             self._fault(exc)
 
     def _end(self) -> None:
@@ -241,13 +242,13 @@ class SocketTransport(asyncio.Transport):
         """Close; what is not sent is lost."""
         self._lose(None)
 
-    def _fault(self, exc: Exception) -> None:
+    def _fault(self, exc: BaseException) -> None:
         """The protocol failed."""
         context = {"message": "a protocol failed", "exception": exc, "protocol": self._protocol}
         self._loop.call_exception_handler(context)
         self._lose(exc)
 
-    def _lose(self, exc: Exception | None) -> None:
+    def _lose(self, exc: BaseException | None) -> None:
         if self._gone:
             return
         self._closing = True
@@ -257,12 +258,12 @@ class SocketTransport(asyncio.Transport):
         self._wait_no_more()
         self._leave(exc)
 
-    def _leave(self, exc: Exception | None) -> None:
+    def _leave(self, exc: BaseException | None) -> None:
         """Tell the protocol, not from within its own call."""
         self._gone = True
         self._loop.call_soon(self._lost, exc)
 
-    def _lost(self, exc: Exception | None) -> None:
+    def _lost(self, exc: BaseException | None) -> None:
         protocol, self._protocol = self._protocol, _NOBODY
         try:
             protocol.connection_lost(exc)

@@ -190,6 +190,28 @@ async def test_what_relayd_refuses_is_logged_too(path: str, body: bytes, code: i
         assert (line["attempts"], line["turn"]) == ([], "none")
 
 
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [
+        (b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+        (b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nExpect: foo\r\n\r\n", 417),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000 + b"\r\n\r\n", 431),
+        (b"\x16\x03\x01\x02\x00", 400),
+    ],
+)
+async def test_a_head_that_cannot_be_read_is_logged_by_its_id(head: bytes, code: int) -> None:
+    async with ScriptedProvider(ok(), name="a") as a, gateway(config_for(a)) as g:
+        async with g.client() as client:
+            await client.send(head)
+            answer = await client.response()
+        line = g.exchange
+        assert list(line) == FIELDS
+        assert (answer.status, line["status"]) == (code, code)
+        assert line["id"] == answer.field("x-request-id")
+        assert (line["end_reason"], line["ended_by"]) == ("refused", "relayd")
+        assert (line["method"], line["path"], line["peer"]) == ("", "", "127.0.0.1")
+
+
 async def test_the_client_and_its_user_are_named() -> None:
     key = "sk-client-key-0123456789"
     client = {"name": "app", "key_sha256": hashlib.sha256(key.encode()).hexdigest()}

@@ -133,7 +133,7 @@ async def test_without_a_file_for_a_new_connection_it_says_so_and_goes_on(tmp_pa
             limits = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
             resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (4, limits[1]))
             async with RawClient(place.tcp) as waits:
-                await daemon.line('"event":"internal_error"', "EMFILE")
+                await daemon.line('"event":"out_of_files"', "LimitNOFILE")
                 resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, limits)
                 assert (await waits.get("/healthz")).status == 200
             assert daemon.running.err == []

@@ -20,7 +20,7 @@ from relayd.net import Conn, plain
 from relayd.pool import Origin, Pool
 from relayd.reach import Reach
 from relayd.resources import plain_loop
-from relayd.transport import READ_SIZE, WRITE_HIGH
+from relayd.transport import READ_SIZE, WRITE_HIGH, SocketTransport
 from relayd.wake import Wake
 from tests.support.certificates import Authority
 from tests.support.provider import LINGER_NONE
@@ -470,16 +470,19 @@ async def test_a_lost_connection_holds_no_circle(pair: Pair) -> None:
     here, there = pair()
     _, writer = await asyncio.open_connection(sock=here)
     conn = Conn(plain(writer), Wake(asyncio.get_running_loop()), 0.0)
+    del writer, _
     there.close()
     assert conn.wake is not None
     while not conn.ended:
         await conn.wake.wait()
     conn.abort()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns()
     assert conn.lost
     conn.sink = None
     assert not hasattr(conn.data_received, "__self__")
+    assert not hasattr(conn.write, "__self__")
+    if isinstance(conn.transport, SocketTransport):
+        assert conn.transport.get_protocol() is not conn
 
 
 @on_each_loop

@@ -152,12 +152,12 @@ def test_without_epoll_asyncio_has_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def faults() -> list[Exception]:
+def faults() -> list[BaseException]:
     return []
 
 
 @pytest.fixture
-def poller(faults: list[Exception]) -> Iterator[Poller]:
+def poller(faults: list[BaseException]) -> Iterator[Poller]:
     made = Poller(faults.append)
     yield made
     made.close()
@@ -207,14 +207,15 @@ def test_an_end_calls_readers_and_writers(poller: Poller, pair: Pair) -> None:
     assert said == ["read", "write", "write"]
 
 
+@pytest.mark.parametrize("fault", [ValueError, asyncio.CancelledError])
 def test_a_fault_of_one_does_not_keep_the_others_waiting(
-    poller: Poller, faults: list[Exception]
+    poller: Poller, faults: list[BaseException], fault: type[BaseException]
 ) -> None:
     said: list[int] = []
 
     def hear(fd: int) -> None:
         said.append(fd)
-        raise ValueError(fd)
+        raise fault(fd)
 
     pairs = [socket.socketpair() for _ in range(3)]
     for one, other in pairs:
@@ -227,6 +228,38 @@ def test_a_fault_of_one_does_not_keep_the_others_waiting(
     for one, other in pairs:
         one.close()
         other.close()
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("bit", [EPOLLIN, EPOLLOUT])
+def test_the_end_of_the_program_is_no_fault(
+    poller: Poller, pair: Pair, bit: int, end: type[BaseException]
+) -> None:
+    def leave() -> None:
+        raise end
+
+    poller.watch(pair[0].fileno(), bit, leave)
+    pair[1].send(b"x")
+    with pytest.raises(end):
+        poller.select(0)
+
+
+def test_who_asked_anew_within_a_poll_is_told_by_the_new_key(poller: Poller) -> None:
+    pairs = [socket.socketpair() for _ in range(2)]
+    (ours, one), (theirs, other) = pairs
+
+    def ask_anew() -> None:
+        poller.forget(ours.fileno(), EPOLLIN)
+        poller.unregister(theirs.fileno())
+        poller.register(theirs.fileno(), EVENT_READ, "new")
+
+    poller.register(theirs.fileno(), EVENT_READ, "old")
+    other.send(b"x")
+    poller.watch(ours.fileno(), EPOLLIN, ask_anew)
+    one.send(b"x")
+    assert [key.data for key, _ in poller.select(0)] == ["new"]
+    for sock in (ours, one, theirs, other):
+        sock.close()
 
 
 def test_one_that_is_let_go_in_the_same_poll_is_not_called(poller: Poller) -> None:
@@ -261,14 +294,14 @@ def test_what_was_closed_too_early_can_be_forgotten(poller: Poller) -> None:
 
 
 def test_what_cannot_be_watched_is_an_error_and_not_remembered(poller: Poller) -> None:
-    with open(__file__, "rb") as file, pytest.raises(PermissionError):
-        poller.watch(file.fileno(), EPOLLIN, pytest.fail)
-    assert not poller.forget(file.fileno() if not file.closed else 0, EPOLLIN)
+    with open(__file__, "rb") as file:
+        with pytest.raises(PermissionError):
+            poller.watch(file.fileno(), EPOLLIN, pytest.fail)
+        assert not poller.forget(file.fileno(), EPOLLIN)
 
 
 def test_all_are_called_however_many_are_ready(poller: Poller) -> None:
     said: set[int] = set()
-    kept = os.open("/dev/null", os.O_RDONLY)
     one, other = socket.socketpair()
     with one, other:
         other.send(b"x")
@@ -279,7 +312,7 @@ def test_all_are_called_however_many_are_ready(poller: Poller) -> None:
         assert len(said) == AT_ONCE
         poller.select(0)
         assert said == set(copies)
-        for fd in [*copies, kept]:
+        for fd in copies:
             poller.forget(fd, EPOLLIN)
             os.close(fd)
 

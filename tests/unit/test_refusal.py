@@ -142,6 +142,7 @@ def test_a_lone_surrogate_does_not_stop_the_cutting() -> None:
         ([(b"retry-after-ms", b"1500")], 1.5),
         ([(b"retry-after", b"9"), (b"retry-after-ms", b"20")], 0.02),
         ([(b"retry-after", b"9"), (b"retry-after-ms", b"soon")], 9.0),
+        ([(b"retry-after", b"5"), (b"retry-after", b"9")], 5.0),
         ([(b"retry-after", b"-5")], None),
         ([(b"retry-after", b"soon")], None),
         ([(b"retry-after", b"")], None),
@@ -160,7 +161,7 @@ def test_a_lone_surrogate_does_not_stop_the_cutting() -> None:
 def test_a_wait_is_read_in_seconds_milliseconds_or_as_a_date(
     fields: list[tuple[bytes, bytes]], seconds: float | None
 ) -> None:
-    assert retry_after(dict(fields), NOW) == seconds
+    assert retry_after(dict(reversed(fields)), NOW) == seconds
 
 
 def test_a_date_without_a_zone_is_utc_wherever_relayd_runs(monkeypatch: pytest.MonkeyPatch) -> None:

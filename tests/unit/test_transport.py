@@ -210,13 +210,22 @@ async def test_nothing_is_read_after_the_end_or_a_close(kind: str) -> None:
 
 
 @of("ours", "theirs")
-async def test_one_read_at_a_time_and_the_others_have_their_turn(kind: str) -> None:
-    async with opened(kind) as (_, heard, peer):
-        heard.on_data = lambda _: turns_taken.append(len(heard.data))
-        turns_taken: list[int] = []
-        peer.send(MUCH[: READ_SIZE * 2])
-        await heard.until(lambda: len(heard.data) == READ_SIZE * 2)
-        assert turns_taken[-1] == READ_SIZE * 2
+async def test_the_others_have_their_turn_between_two_reads(kind: str) -> None:
+    async with opened(kind) as (transport, heard, peer):
+        course: list[str] = []
+
+        def hear(_: bytes) -> None:
+            course.append("read")
+            asyncio.get_running_loop().call_soon(course.append, "turn")
+
+        heard.on_data = hear
+        sent = peer.send(MUCH[: READ_SIZE * 5])
+        if kind == "theirs":
+            transport.max_size = READ_SIZE
+        await heard.until(lambda: len(heard.data) == sent)
+        await turns()
+        assert course == ["read", "turn"] * (len(course) // 2)
+        assert len(course) >= 4
 
 
 @of("ours", "theirs")
@@ -396,13 +405,71 @@ async def test_a_write_that_fails_is_told_later(kind: str) -> None:
 
 
 @of("ours")
-async def test_an_end_said_to_a_peer_that_has_reset(kind: str) -> None:
-    async with opened(kind) as (transport, heard, peer):
-        transport.write(MUCH)
+async def test_a_half_close_is_the_last_word_too(kind: str) -> None:
+    async with opened(kind) as (transport, _, peer):
+        transport.write(b"said")
         transport.write_eof()
-        transport._sock.shutdown(socket.SHUT_RD)  # a FIN, read by us, does not end our own words
+        transport.write(b"LATE")
+        assert transport.get_write_buffer_size() == 0
+        assert await receive_all(peer) == b"said"
+
+
+@of("ours", "theirs")
+async def test_a_write_that_finds_the_kernel_full_waits(kind: str) -> None:
+    async with opened(kind) as (transport, heard, peer):
+        sock = transport.get_extra_info("socket")
+        filled = 0
+        copy = socket.socket(fileno=socket.dup(sock.fileno()))
+        with copy, contextlib.suppress(BlockingIOError):
+            copy.setblocking(False)
+            while True:
+                filled += copy.send(b"x" * READ_SIZE)
+        transport.write(b"tail")
+        assert transport.get_write_buffer_size() == 4
+        transport.close()
+        assert (await receive_all(peer))[filled:] == b"tail"
+        await heard.until(lambda: heard.lost)
+
+
+@of("ours")
+async def test_a_readiness_to_write_that_was_none_is_passed_over(kind: str) -> None:
+    async with opened(kind) as (transport, _, peer):
+        transport.write(MUCH)
+        transport._writable()
+        assert not transport.is_closing()
+        transport.close()
         assert await receive_all(peer) == MUCH
-        assert not heard.lost
+
+
+@of("ours")
+async def test_a_protocol_that_fails_at_the_loss_does_not_keep_the_socket(kind: str) -> None:
+    one, other = tcp_pair()
+    one.setblocking(False)
+    transport, heard = await KINDS[kind](one)
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    heard.connection_lost = failing  # type: ignore[method-assign]
+    transport.abort()
+    await turns()
+    assert [type(context["exception"]) for context in told] == [ValueError]
+    assert one.fileno() == -1
+    other.close()
+
+
+def failing(_: Exception | None) -> None:
+    raise ValueError("of the protocol")
+
+
+@of("ours", "theirs")
+async def test_exactly_the_limit_is_no_pause(kind: str) -> None:
+    async with opened(kind) as (transport, heard, _):
+        transport.set_write_buffer_limits(high=len(MUCH))
+        transport.write(MUCH)
+        size = transport.get_write_buffer_size()
+        transport.set_write_buffer_limits(high=size)
+        assert heard.calls == []
+        transport.set_write_buffer_limits(high=size - 1)
+        assert heard.calls == ["pause"]
 
 
 # ------------------------------------------------------------------ the rest
