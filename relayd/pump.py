@@ -1,10 +1,9 @@
 """The pump: what the provider sends after the commit goes to the client as it arrives.
 
-The upstream connection's reads call `feed`, which decodes the framing, shows the payload to the
-watcher and writes it to the sink: one write a read, no task, no queue. A read like the last one
-(`repeat`) takes a short way to the same end. A sink that falls behind pauses the upstream
-connection, so its provider's send blocks. One alarm serves all clocks: it is set to the earliest
-that could expire and looks again when it rings.
+Each read of the upstream connection is decoded, shown to the watcher and written to the sink: one
+write a read, no task, no queue. One like the last (`repeat`) takes a short way to the same end. A
+sink that falls behind pauses the upstream connection, so its provider's send blocks. One alarm
+serves all clocks: it is set to the earliest that could expire and looks again when it rings.
 
 `run` returns how the stream ended; sending that end is the exchange's work. Does not know HTTP
 heads, failover or the quota.
@@ -37,11 +36,6 @@ class Limits:
     max_bytes: int
 
 
-def _never(data: bytes) -> int:
-    """No read is a usual one."""
-    return 0
-
-
 def _nothing() -> None:
     """Nobody listens."""
 
@@ -55,19 +49,16 @@ class Pump:
         "_body",
         "_clock",
         "_conn",
-        "_content",
         "_due",
         "_first_due",
-        "_hits",
+        "_learns",
         "_limits",
         "_most",
         "_now",
-        "_repeat",
-        "_send",
         "_sink",
         "_stalled_at",
-        "_usual",
         "_watcher",
+        "_way",
         "end",
         "fault",
         "first_content",
@@ -85,14 +76,11 @@ class Pump:
         self._limits = limits
         self._most = limits.max_bytes or sys.maxsize
         chunks = sink.chunks()
-        self._send = chunks or sink.write
-        self._repeat = Repeat() if chunks and self._watcher else None
-        self._usual = _never  # how many bytes of payload a usual read has; 0: it is none
-        self._hits = 0  # usual reads
+        self._learns = chunks is not None and self._watcher is not None
+        self._way = Repeat(clock.now, self._most, chunks or sink.write, self._exact)
         self._begins = False  # a chunk and an event begin with the next read
-        # When content came last, until when the first must come, and when a stream that said its
-        # last word is not waited for any more.
-        self._content = NEVER if answer.content_at is None else answer.content_at
+        # Until when the first content must come, and when a stream that said its last word is not
+        # waited for any more.
         self._first_due = NEVER if answer.first_due is None else answer.first_due
         self._due = NEVER
         self._behind: int | None = None  # bytes pending when last looked at, while paused
@@ -102,12 +90,15 @@ class Pump:
         self.first_content = answer.content_at
         self.max_gap = 0.0
         self.sent = len(answer.held)
+        if answer.content_at is not None:
+            self._way.content = answer.content_at
+        self._way.sent = self.sent
 
     async def run(self) -> End:
         """Relay until there is nothing more to relay; lets `wake.Interrupt` through."""
         self._clock.alarm.action = self._look
         self._sink.heed(self._pause, self._caught_up)
-        self._conn.sink = self.feed
+        self._conn.sink = self._way.feed
         self._conn.on_end = self._ended
         try:
             self._begin()
@@ -121,13 +112,16 @@ class Pump:
             self._clock.disarm()
             self._conn.sink = None
             self._sink.heed(_nothing, self._caught_up)
-            self._count_usual()
+            self._count()
 
-    def _count_usual(self) -> None:
+    def _count(self) -> None:
         """Tell the sink and the watcher of what went past them."""
-        if self._watcher is not None and self._hits:
-            self._watcher.events += self._hits
-            self._sink.sent = self.sent
+        way = self._way
+        way.close()
+        self.sent, self.max_gap = way.sent, way.max_gap
+        if self._watcher is not None and way.hits:
+            self._watcher.events += way.hits
+            self._sink.sent = way.sent
 
     def _begin(self) -> None:
         watcher = self._watcher
@@ -142,24 +136,8 @@ class Pump:
         elif self._conn.ended:
             self._ended()
         elif self._conn.buffer:
-            self.feed(self._conn.take())
+            self._exact(self._conn.take())
         self._look()
-
-    def feed(self, data: bytes) -> None:
-        """One read of the upstream connection."""
-        size = self._usual(data)
-        sent = self.sent + size
-        if not size or sent > self._most:
-            self._exact(data)
-            return
-        now = self._now()
-        gap = now - self._content
-        if gap > self.max_gap:
-            self.max_gap = gap
-        self._content = now
-        self.sent = sent
-        self._hits += 1
-        self._send(data)
 
     def _exact(self, data: bytes) -> None:
         """Any read: decode it, show it to the watcher, write it."""
@@ -168,7 +146,8 @@ class Pump:
         try:
             payload = self._body.feed(data)
             if not self._body.at_start:  # also where there was no payload: half a size line
-                self._usual, self._begins = _never, False
+                self._way.disarm()
+                self._begins = False
             if payload:
                 self._pass_on(payload)
             if self._body.done:
@@ -180,12 +159,13 @@ class Pump:
             self._stop(End.INTERNAL_ERROR)
 
     def _pass_on(self, payload: bytes) -> None:
-        if self.sent + len(payload) > self._most:
+        way = self._way
+        if way.sent + len(payload) > self._most:
             self._stop(End.RESPONSE_TOO_LARGE)
             return
-        self.sent += len(payload)
+        way.sent += len(payload)
         if self._watcher is None:
-            self._content = self._now()
+            way.content = self._now()
         else:
             self._watch(self._watcher, payload)
         self._sink.write(payload)
@@ -194,29 +174,28 @@ class Pump:
         events = watcher.events
         if flags := watcher.feed(payload):
             self._mark(flags)
-        repeat = self._repeat
-        if repeat is None:
+        if not self._learns:
             return
+        way = self._way
         began, self._begins = self._begins, self._body.at_start and watcher.at_start
         if not self._begins:
-            self._usual = _never
+            way.disarm()
             return
         if began and flags == CONTENT and watcher.events == events + 1:
-            repeat.learn(payload, watcher.text(payload), self._hits)
-        if repeat.known:
-            self._usual = repeat.size
+            way.learn(payload, watcher.text(payload))
+        way.arm()
 
     def _mark(self, flags: int) -> None:
         now = self._now()
         if flags & CONTENT:
-            last = self._content
-            self._content = now
+            way = self._way
+            last, way.content = way.content, now
             if last == NEVER:
                 self.first_content = now
                 self._first_due = NEVER
                 self._look()
-            elif now - last > self.max_gap:
-                self.max_gap = now - last
+            elif now - last > way.max_gap:
+                way.max_gap = now - last
         if flags & (FINAL | ERROR) and self._due > now + LINGER and not self._body.done:
             self._due = now + LINGER
             self._clock.alarm.set(min(self._due, self._clock.deadline))
@@ -232,8 +211,8 @@ class Pump:
         if self._behind is None:
             return
         self._behind = None
-        if self._content != NEVER:
-            self._content = self._now()  # the idle clock stood still
+        if self._way.content != NEVER:
+            self._way.content = self._now()  # the idle clock stood still
         self._conn.resume()
         self._look()
 
@@ -255,7 +234,7 @@ class Pump:
             self._expire()
 
     def _idle_due(self) -> float:
-        return min(self._content + self._limits.idle, self._first_due, self._due)
+        return min(self._way.content + self._limits.idle, self._first_due, self._due)
 
     def _stall_due(self, now: float) -> float:
         """A client that took anything since the last look has not stalled."""
@@ -305,5 +284,5 @@ class Pump:
 
     def _stop(self, end: End) -> None:
         self.end = end
-        self._usual = _never
+        self._way.disarm()
         self._clock.wake.wake()

@@ -10,7 +10,9 @@ Does not know what the event says, or whether the stream stands where one may be
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 
 LIMIT = 4096
 """Bytes of a read that may be a usual one."""
@@ -40,29 +42,97 @@ _WHOLE = _STRING.fullmatch
 
 
 class Repeat:
-    """The pattern of one stream's events; none until `learn` was called."""
+    """The short way of one stream, and what is counted on both ways. Times are seconds of `now`.
 
-    __slots__ = ("_after", "_before", "_doubts", "_end", "_hits")
+    A usual read goes to `send`, any other to `exact`; so does one with which more than `most` bytes
+    of payload would have been sent. `content` is when content came last (infinite before the
+    first), `max_gap` the longest wait between two, `sent` the bytes of payload, `hits` the usual
+    reads.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "_after",
+        "_before",
+        "_doubts",
+        "_end",
+        "_exact",
+        "_longest",
+        "_most",
+        "_now",
+        "_send",
+        "_useful",
+        "content",
+        "hits",
+        "max_gap",
+        "sent",
+    )
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        most: int,
+        send: Callable[[bytes], None],
+        exact: Callable[[bytes], None],
+    ) -> None:
+        self._now = now
+        self._most = most
+        self._send = send
+        self._exact = exact
         self._before = self._after = b""
         self._end = 0  # length of what comes after the text
+        self._longest = 0  # bytes of a read that may be a usual one: LIMIT or none
         self._doubts = 0
-        self._hits = 0
+        self._useful = 0  # `hits` when the pattern was last learned
+        self.content = math.inf
+        self.max_gap = 0.0
+        self.sent = 0
+        self.hits = 0
 
-    @property
-    def known(self) -> bool:
-        """Whether there is a pattern."""
-        return bool(self._before)
+    def feed(self, data: bytes) -> None:
+        """One read."""
+        length = len(data)
+        if length <= self._longest:
+            head = _HEADS[length]
+            before = head + self._before
+            if (
+                data.startswith(before)
+                and data.endswith(self._after)
+                and _WHOLE(data, len(before), length - self._end)
+                and (sent := self.sent + length - len(head) - 2) <= self._most
+            ):
+                now = self._now()
+                gap = now - self.content
+                if gap > self.max_gap:
+                    self.max_gap = gap
+                self.content = now
+                self.sent = sent
+                self.hits += 1
+                self._send(data)
+                return
+        self._exact(data)
 
-    def learn(self, payload: bytes, text: int, hits: int) -> None:
+    def arm(self) -> None:
+        """A chunk and an event begin with the next read, so it may be a usual one."""
+        if self._before:
+            self._longest = LIMIT
+
+    def disarm(self) -> None:
+        """The next read is none."""
+        self._longest = 0
+
+    def close(self) -> None:
+        """Nothing more is sent."""
+        self._longest = 0
+        self._send = self._exact = _nowhere
+
+    def learn(self, payload: bytes, text: int) -> None:
         """Take this event for the pattern, and the JSON string that begins at `text` for its text.
 
-        `hits`: how many reads were usual ones so far. Learns nothing where no whole string begins
-        at `text`, nor from a stream of which the last few patterns were in vain.
+        Learns nothing where no whole string begins at `text`, nor from a stream of which the last
+        few patterns were in vain.
         """
-        if hits != self._hits:
-            self._hits, self._doubts = hits, 0
+        if self.hits != self._useful:
+            self._useful, self._doubts = self.hits, 0
         found = _STRING.match(payload, text) if text > 0 else None
         if found is None or self._doubts == DOUBTS:
             return
@@ -73,20 +143,6 @@ class Repeat:
             self._after = payload[end:] + b"\r\n"
             self._end = len(self._after)
 
-    def size(self, data: bytes) -> int:
-        """Bytes of payload, if `data` is one chunk in plain framing of an event as learned; or 0.
 
-        Only where there is a pattern, and where a chunk and an event begin with `data`.
-        """
-        length = len(data)
-        if length > LIMIT:
-            return 0
-        head = _HEADS[length]
-        before = head + self._before
-        if (
-            data.startswith(before)
-            and data.endswith(self._after)
-            and _WHOLE(data, len(before), length - self._end)
-        ):
-            return length - len(head) - 2
-        return 0
+def _nowhere(data: bytes) -> None:
+    """Nobody is sent anything any more."""
