@@ -62,8 +62,6 @@ class Pump:
         "end",
         "fault",
         "first_content",
-        "max_gap",
-        "sent",
     )
 
     def __init__(self, answer: Answer, sink: Sink, clock: Clock, limits: Limits) -> None:
@@ -88,11 +86,19 @@ class Pump:
         self.end: End | None = None
         self.fault: Exception | None = None  # one of our own
         self.first_content = answer.content_at
-        self.max_gap = 0.0
-        self.sent = len(answer.held)
         if answer.content_at is not None:
             self._way.content = answer.content_at
-        self._way.sent = self.sent
+        self._way.sent = len(answer.held)
+
+    @property
+    def sent(self) -> int:
+        """Bytes of payload so far."""
+        return self._way.sent
+
+    @property
+    def max_gap(self) -> float:
+        """The longest wait between two contents, in seconds."""
+        return self._way.max_gap
 
     async def run(self) -> End:
         """Relay until there is nothing more to relay; lets `wake.Interrupt` through."""
@@ -118,7 +124,6 @@ class Pump:
         """Tell the sink and the watcher of what went past them."""
         way = self._way
         way.close()
-        self.sent, self.max_gap = way.sent, way.max_gap
         if self._watcher is not None and way.hits:
             self._watcher.events += way.hits
             self._sink.sent = way.sent

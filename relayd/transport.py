@@ -208,10 +208,11 @@ class SocketTransport(asyncio.Transport):
         self._measure()  # the protocol may write more, or close
         if self._backlog or self._gone:
             return
-        self._wait_no_more()
         if self._closing:
             self._leave(None)
-        elif self._said_all:
+            return
+        self._wait_no_more()
+        if self._said_all:
             with contextlib.suppress(OSError):  # the peer has reset, and a read will say so
                 self._sock.shutdown(socket.SHUT_WR)
         else:
@@ -235,7 +236,6 @@ class SocketTransport(asyncio.Transport):
             self._free = False
             self.pause_reading()
             if not self._backlog:
-                self._wait_no_more()  # a close in answer to `resume_writing`
                 self._leave(None)
 
     def abort(self) -> None:
@@ -255,12 +255,12 @@ class SocketTransport(asyncio.Transport):
         self._free = False
         self.pause_reading()
         self._backlog.clear()
-        self._wait_no_more()
         self._leave(exc)
 
     def _leave(self, exc: BaseException | None) -> None:
         """Tell the protocol, not from within its own call."""
         self._gone = True
+        self._wait_no_more()
         self._loop.call_soon(self._lost, exc)
 
     def _lost(self, exc: BaseException | None) -> None:

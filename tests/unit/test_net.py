@@ -24,6 +24,7 @@ from relayd.transport import READ_SIZE, WRITE_HIGH, SocketTransport
 from relayd.wake import Wake
 from tests.support.certificates import Authority
 from tests.support.provider import LINGER_NONE
+from tests.support.sockets import tcp_pair
 
 UVLOOP_READ = 262_144
 """Bytes of one read at most, on either loop; uvloop's cannot be changed."""
@@ -52,13 +53,6 @@ Pair = Callable[[], tuple[socket.socket, socket.socket]]
 
 def unix_pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair()
-
-
-def tcp_pair() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ours = socket.create_connection(server.getsockname())
-        theirs, _ = server.accept()
-    return ours, theirs
 
 
 @asynccontextmanager

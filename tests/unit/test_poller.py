@@ -16,9 +16,10 @@ import pytest
 
 from relayd.poller import AT_ONCE, PlainLoop, Poller
 from relayd.resources import plain_loop
+from tests.support.provider import LINGER_NONE
+from tests.support.sockets import tcp_pair
 
 Pair = tuple[socket.socket, socket.socket]
-RESET = b"\1\0\0\0\0\0\0\0"
 BOTH = EVENT_READ | EVENT_WRITE
 
 
@@ -70,15 +71,13 @@ def test_an_end_is_told_to_readers_and_writers(selector: BaseSelector, pair: Pai
 
 
 def test_a_reset_is_told_to_a_reader_alone(selector: BaseSelector) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        one = socket.create_connection(server.getsockname())
-        other, _ = server.accept()
-        with one, other:
-            selector.register(one.fileno(), EVENT_READ)
-            other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            other.close()
-            ((key, mask),) = selector.select(1)
-            assert (key.fd, mask & key.events) == (one.fileno(), EVENT_READ)
+    one, other = tcp_pair()
+    with one, other:
+        selector.register(one.fileno(), EVENT_READ)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NONE)
+        other.close()
+        ((key, mask),) = selector.select(1)
+        assert (key.fd, mask & key.events) == (one.fileno(), EVENT_READ)
 
 
 def test_faults_of_the_caller_are_key_errors(selector: BaseSelector, pair: Pair) -> None:

@@ -14,6 +14,7 @@ import pytest
 from relayd.resources import plain_loop
 from relayd.transport import READ_SIZE, WRITE_HIGH, SocketTransport
 from tests.support.provider import LINGER_NONE
+from tests.support.sockets import tcp_pair
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "plain": plain_loop,
@@ -86,13 +87,6 @@ KINDS: dict[str, Callable[[socket.socket], Coroutine[Any, Any, tuple[Any, Heard]
     "ours": ours,
     "theirs": theirs,
 }
-
-
-def tcp_pair() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        one = socket.create_connection(server.getsockname())
-        other, _ = server.accept()
-    return one, other
 
 
 @asynccontextmanager
