@@ -161,7 +161,7 @@ class Conn(asyncio.Protocol):
         if len(self.buffer) > self.limit:
             self.pause()
         if self.wake is not None:
-            self.wake.wake()
+            self.wake.turn()
 
     def eof_received(self) -> bool:
         """Note the FIN; keep our own sending side open, which TLS cannot (asyncio warns)."""
@@ -173,7 +173,9 @@ class Conn(asyncio.Protocol):
         self.lost = True
         self.error = exc
         if exc is not None and not self.ended:
+            wake, self.wake = self.wake, None  # who waits is told when all of it is there
             self._salvage()
+            self.wake = wake
         self.data_received = self.write = _discard  # nothing more comes, and no circle is left
         self.writable = True
         self._end()

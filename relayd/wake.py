@@ -1,16 +1,18 @@
 """A place to wait, and a clock that moves.
 
 Waiting: one task waits on one `Wake`. Whatever may end the wait (bytes, the end of a connection, a
-clock, a departing client, the drain) calls `Wake.wake` or `Wake.interrupt`, so no second task and
-no timeout object is needed per wait.
+clock, a departing client, the drain) calls `Wake.wake`, `Wake.turn` or `Wake.interrupt`, so no
+second task, no future and no timeout object is needed per wait.
 Does not know sockets.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextvars import Context
 from enum import Enum
+from types import coroutine
 
 EARLY = 1e-4
 """Seconds by which a timer may fire too soon, as the loop's clock has a resolution: it is due."""
@@ -36,24 +38,24 @@ class Interrupt(Exception):
 class Wake:
     """Where one task waits. `wake` may be spurious: the waiter looks again at what it waits for.
 
-    `interrupt` is sticky until `reset`: every later wait raises it too.
+    `interrupt` is sticky until `reset`: every later wait raises it too. To the task it is a future,
+    of those that asyncio knows by their attributes (`asyncio.isfuture`), and each wait the same.
     """
 
-    __slots__ = ("_future", "_loop", "why")
+    __slots__ = ("_asyncio_future_blocking", "_context", "_loop", "_step", "why")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._future: asyncio.Future[None] | None = None
+        self._step: Callable[[Wake], object] | None = None  # of the task that waits
+        self._context: Context
         self.why: Why | None = None
 
-    async def wait(self) -> None:
+    @coroutine
+    def wait(self) -> Generator[Wake, None, None]:
         """Return after the next `wake`; raise `Interrupt` if there was one."""
         if self.why is None:
-            self._future = self._loop.create_future()
-            try:
-                await self._future
-            finally:
-                self._future = None
+            self._asyncio_future_blocking = True
+            yield self
         self.check()
 
     def check(self) -> None:
@@ -62,10 +64,24 @@ class Wake:
             raise Interrupt(self.why)
 
     def wake(self) -> None:
-        """End the wait, if there is one."""
-        future = self._future
-        if future is not None and not future.done():
-            future.set_result(None)
+        """End the wait, if there is one: the task goes on in its turn."""
+        step, self._step = self._step, None
+        if step is not None:
+            self._loop.call_soon(step, self, context=self._context)
+
+    def turn(self) -> None:
+        """End the wait, if there is one, and let the task go on within this call.
+
+        For a callback of the event loop, as the last that it does: what the task does next may
+        change whatever the callback was about.
+        """
+        step, self._step = self._step, None
+        if step is None:
+            return
+        if asyncio.current_task(self._loop) is None:
+            self._context.run(step, self)
+        else:
+            self._loop.call_soon(step, self, context=self._context)
 
     def interrupt(self, why: Why) -> None:
         """End this wait and each later one with `Interrupt(why)`; the first reason stays."""
@@ -76,6 +92,21 @@ class Wake:
     def reset(self) -> None:
         """Forget the interrupt: the next exchange starts clean."""
         self.why = None
+
+    # What a task asks of a future.
+
+    def add_done_callback(self, step: Callable[[Wake], object], *, context: Context) -> None:
+        """The task waits: `step` lets it go on."""
+        self._step = step
+        self._context = context
+
+    def result(self) -> None:
+        """A wait has no result, and never fails of itself."""
+
+    def cancel(self, msg: object = None) -> bool:
+        """The task is cancelled: it is let go on, and sees to the rest since this says False."""
+        self.wake()
+        return False
 
 
 class Alarm:
@@ -172,4 +203,4 @@ class Clock:
             self.wake.interrupt(Why.DEADLINE)
             return
         self.expired = self.name
-        self.wake.wake()
+        self.wake.turn()
