@@ -17,7 +17,7 @@ from .headers import Fields, crossing
 from .jsonbody import BodyFault, Facts, read
 from .outbound import Ask, wants_stream
 from .record import ANONYMOUS, Record
-from .surfaces import Surface
+from .surfaces import MESSAGES, Surface
 
 MAX_USER = 128
 """Characters of a user id that are kept as they are; a longer one is known by its hash."""
@@ -42,7 +42,7 @@ def identify(config: Config, fields: Fields, surface: Surface | None) -> Client 
 
 def _key(fields: Fields, surface: Surface | None) -> bytes:
     bearers = [value for name, value in fields if name == b"authorization"]
-    if surface is Surface.MESSAGES:
+    if surface is MESSAGES:
         keys = [value for name, value in fields if name == b"x-api-key"]
         if len(keys) == 1 and keys[0]:
             return keys[0]

@@ -117,7 +117,7 @@ def is_error(document: Document) -> bool:
 
 def is_error_answer(body: bytes) -> bool:
     """Whether a whole JSON answer is an object whose only substance is an error."""
-    if len(body) > MAX_PARSED or b'"error"' not in body:
+    if len(body) > MAX_PARSED or body.find(b'"error"') < 0:
         return False  # no error is that large
     document = _document(body)
     if document is None or not is_error(document):

@@ -26,7 +26,7 @@ from .reach import release
 from .record import Attempt, Record
 from .replies import gateway_lines, refuse
 from .sink import Sink
-from .surfaces import Surface
+from .surfaces import EMBEDDINGS, Surface
 from .turns import NO_LEASE, Lease
 from .upstream import attempt
 from .wake import Clock, Interrupt, Why
@@ -106,7 +106,7 @@ class Exchange:
 
     async def _admit(self) -> None:
         ask = self._ask
-        if ask.cap and ask.surface is not Surface.EMBEDDINGS:
+        if ask.cap and ask.surface is not EMBEDDINGS:
             lease = ask.route.deadline + LEASE_GRACE
             self._lease = await self._engine.turns.reserve(
                 ask.user, ask.cap, ask.facts.continuation, ask.wall, lease
@@ -260,7 +260,7 @@ class Exchange:
         """The fields of an answer, as lines."""
         kind = answer.head.field(b"content-type")
         block = b"" if kind is None else b"Content-Type: %b\r\n" % kind
-        block += gateway_lines(self._record, self._plan.attempts) + returning(answer.head.fields)
+        block += gateway_lines(self._record, self._plan.attempts) + returning(answer.head.first, answer.head.fields)
         return block + EVENT_STREAM if answer.watcher is not None else block
 
     # When there is no answer, or no more of it.

@@ -7,6 +7,7 @@ obey them) and whatever else is not named here stay behind. Does not know framin
 from __future__ import annotations
 
 import re
+from operator import itemgetter
 
 from . import errors
 from .surfaces import Surface
@@ -37,6 +38,8 @@ MAX_CROSSING = 4096
 """Bytes of a client's fields that reach a provider, some 200 in earnest: a head that the provider
 resets for its size would count against the provider's breaker."""
 
+_CROSSING = {surface: frozenset(names | TRACE) for surface, names in CROSSING.items()}
+_NAME = itemgetter(0)
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
@@ -46,31 +49,35 @@ def crossing(fields: Fields, surface: Surface) -> bytes:
 
     Raises `errors.HeadTooLarge` for more than `MAX_CROSSING` bytes.
     """
+    if _CROSSING[surface].isdisjoint(map(_NAME, fields)):
+        return b""
     names = CROSSING[surface]
-    given = dict(fields)
-    if b"traceparent" in given:
-        traces = [value for name, value in fields if name == b"traceparent"]
-        if len(traces) == 1 and is_traceparent(traces[0]):  # of several, none can be trusted
-            names = names | TRACE
-    lines = _picked(fields, given, names)
+    traces = [value for name, value in fields if name == b"traceparent"]
+    if len(traces) == 1 and is_traceparent(traces[0]):  # of several, none can be trusted
+        names = names | TRACE
+    lines = _picked(dict(reversed(fields)), fields, names)
     if len(lines) > MAX_CROSSING:
         raise errors.HeadTooLarge("the fields for the provider are larger than this server passes")
     return lines
 
 
-def returning(fields: Fields) -> bytes:
-    """The lines (each with its CR LF) of a provider's head that go to the client."""
-    return _picked(fields, dict(fields), RETURNING)
+def returning(first: dict[bytes, bytes], fields: Fields) -> bytes:
+    """The lines (each with its CR LF) of a provider's head that go to the client.
+
+    `first` has the first value of each field's name.
+    """
+    return _picked(first, fields, RETURNING)
 
 
-def _picked(fields: Fields, given: dict[bytes, bytes], names: dict[bytes, bytes]) -> bytes:
-    """The lines of those that have a name in `names`; `given` are all, by name."""
-    if names.keys().isdisjoint(given):
+def _picked(first: dict[bytes, bytes], fields: Fields, names: dict[bytes, bytes]) -> bytes:
+    """The lines of those that have a name in `names`, and that `Connection` does not name."""
+    found = names.keys() & first.keys()
+    if found and b"connection" in first:
+        found -= connection_names(fields)
+    if not found:
         return b""
-    named = connection_names(fields) if b"connection" in given else ()
-    picked = [field for field in fields if field[0] in names]
-    lines = [b"%b: %b\r\n" % (names[name], value) for name, value in picked if name not in named]
-    return b"".join(lines)
+    picked = [(names[name], value) for name, value in fields if name in found]
+    return b"".join([b"%b: %b\r\n" % line for line in picked])
 
 
 def connection_names(fields: Fields) -> set[bytes]:

@@ -20,26 +20,28 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import compress
-from typing import Any
+from typing import Any, TypeVar
 
 import h11
 
 from . import errors
 from .framing import Body, Chunked, Length, UntilClose
-from .headers import Fields, tokens
+from .headers import Field, Fields, tokens
 from .knownlines import FRAMING, KnownLines, Start
 
 MAX_RESPONSE_HEAD = 65536
 MAX_RESPONSE_FIELDS = 256
 """Bytes and fields of one head; nginx stops at 8 KiB, Go at 1 MiB, providers send about 2 KiB."""
 
+MAX_REMEMBERED = 512
+MAX_REMEMBERED_LINE = 128
+"""Lines of response heads that are remembered, and bytes of one."""
+
 _VISIBLE = bytes(b for b in range(256) if b >= 0x20 and b != 0x7F) + b"\t\r\n"
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _HOST = _TOKEN.translate(None, b"#^`|") + b"(),;=:[]"  # of a name, an address and a port
 _MAX_DIGITS = 18  # of a length: fits 64 bits
-_COMMON_LINE = 128  # bytes of a response field that is worth remembering
 _FOLD = re.compile(rb"\r\n[ \t]+")
 _LINE_END = "a line of the response head does not end with CR LF"
 _CODED_TWICE = "Transfer-Encoding is not accepted beside Content-Length or HTTP/1.0"
@@ -247,23 +249,46 @@ def take_response(buffer: bytearray) -> ResponseHead | None:
 
 
 def _response(head: bytes) -> ResponseHead:
-    if b"\r\n " in head or b"\r\n\t" in head:
+    if head.find(b"\r\n ") >= 0 or head.find(b"\r\n\t") >= 0:  # `in` takes ten times as long
         start, end, fields = head.partition(b"\r\n")  # a fold under it would belong to no field
         head = start + end + _FOLD.sub(b" ", fields)
-    lines = head.split(b"\r\n")
-    if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
-        raise BadResponse(_LINE_END)
-    if head.translate(None, _VISIBLE):
-        raise BadResponse("control byte in the response head")
-    if len(lines) - 1 > MAX_RESPONSE_FIELDS:
+    start, *lines = head.split(b"\r\n")
+    if len(lines) > MAX_RESPONSE_FIELDS:
         raise BadResponse(f"more than {MAX_RESPONSE_FIELDS} response fields")
-    common = len(max(lines, key=len)) <= _COMMON_LINE
-    status_of, field = (_status, _field) if common else (_status_line, _read)
-    version, status = status_of(lines.pop(0))
-    return _framed(version, status, list(map(field, lines)))
+    version, status = _STARTS.get(start) or _remember(_STARTS, start, _status_line(start))
+    known: list[Any] = list(map(_FIELDS.get, lines))
+    if None in known:
+        known = [
+            field or _remember(_FIELDS, line, _read(line))
+            for field, line in zip(known, lines, strict=True)
+        ]
+    return _framed(version, status, known)
+
+
+T = TypeVar("T")
+
+# A provider repeats most of its lines.
+_STARTS: dict[bytes, tuple[bytes, int]] = {}
+_FIELDS: dict[bytes, Field] = {}
+
+
+def _remember(known: dict[bytes, T], line: bytes, meant: T) -> T:
+    if len(line) <= MAX_REMEMBERED_LINE:
+        if len(known) >= MAX_REMEMBERED:
+            known.clear()  # those in use come back with the next answer
+        known[line] = meant
+    return meant
+
+
+def _judge_line(line: bytes) -> None:
+    if line.translate(None, _VISIBLE):
+        raise BadResponse("control byte in the response head")
+    if line.find(b"\n") >= 0 or line.find(b"\r") >= 0:
+        raise BadResponse(_LINE_END)
 
 
 def _status_line(line: bytes) -> tuple[bytes, int]:
+    _judge_line(line)
     version, code, gap = line[5:8], line[9:12], line[12:13]
     shape = line[:5] == b"HTTP/" and line[8:9] == b" " and gap in (b" ", b"")
     if not shape or version not in (b"1.1", b"1.0") or not code.isdigit():
@@ -273,10 +298,8 @@ def _status_line(line: bytes) -> tuple[bytes, int]:
     return version, int(code)
 
 
-_status = lru_cache(64)(_status_line)
-
-
-def _read(line: bytes) -> tuple[bytes, bytes]:
+def _read(line: bytes) -> Field:
+    _judge_line(line)
     name, colon, value = line.partition(b":")
     if not colon:
         raise BadResponse("response field without a colon")
@@ -285,9 +308,6 @@ def _read(line: bytes) -> tuple[bytes, bytes]:
     if not name or name.translate(None, _TOKEN):
         raise BadResponse("response field name is no token")
     return name, value.strip(b" \t")
-
-
-_field = lru_cache(512)(_read)  # a provider repeats most of its lines
 
 
 def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
@@ -323,7 +343,7 @@ def _all(fields: Fields, first: dict[bytes, bytes], name: bytes) -> bytes:
 def _closes(fields: Fields, first: dict[bytes, bytes]) -> bool:
     """Whether `Connection` says so, in any of its fields."""
     options = _all(fields, first, b"connection")
-    return b"close" in options.lower() and b"close" in tokens(options)
+    return options.lower().find(b"close") >= 0 and b"close" in tokens(options)
 
 
 def _length(listed: bytes) -> int:

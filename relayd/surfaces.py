@@ -23,14 +23,17 @@ class Surface(StrEnum):
         return PATHS[self]
 
 
+# Looked up once: on Python 3.11 a member costs a call each time it is asked of its class.
+CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, MESSAGES = Surface
+
 PATHS = {
-    Surface.CHAT: "/chat/completions",
-    Surface.COMPLETIONS: "/completions",
-    Surface.EMBEDDINGS: "/embeddings",
-    Surface.RESPONSES: "/responses",
-    Surface.MESSAGES: "/messages",
+    CHAT: "/chat/completions",
+    COMPLETIONS: "/completions",
+    EMBEDDINGS: "/embeddings",
+    RESPONSES: "/responses",
+    MESSAGES: "/messages",
 }
 assert set(PATHS) == set(Surface)
 
-STREAMING = frozenset(Surface) - {Surface.EMBEDDINGS}
+STREAMING = frozenset(Surface) - {EMBEDDINGS}
 """Surfaces on which a client may ask for an event stream."""

@@ -93,7 +93,20 @@ def _look(clock: Clock) -> None:
 class _Call:
     """One request on one connection."""
 
-    __slots__ = ("body", "clock", "conn", "job", "last", "reach", "started", "touched", "wall")
+    __slots__ = (
+        "body",
+        "clock",
+        "conn",
+        "interim",
+        "job",
+        "last",
+        "lingers",
+        "reach",
+        "read",
+        "started",
+        "verdict",
+        "wall",
+    )
 
     def __init__(self, job: Job, reach: Reach, clock: Clock, conn: Conn, wall: float) -> None:
         self.job = job
@@ -101,24 +114,33 @@ class _Call:
         self.clock = clock
         self.conn = conn
         self.wall = wall
-        self.touched = False  # a byte of the answer was read
+        self.interim = 0  # 1xx heads
+        self.read = -1  # bytes that were looked at and are no head yet; -1: no byte came so far
+        self.verdict = MORE
+        self.lingers = False  # all is said, only the end of the body is awaited
         self.started = self.last = clock.now()
         self.body: Body
 
     async def run(self) -> Answer:
         """Send, read the head, judge; closes the connection on every way but the good one."""
-        conn = self.conn
-        conn.wake = self.clock.wake
+        conn, job = self.conn, self.job
+        wake = conn.wake = self.clock.wake
         try:
             self._send()
-            head = await self._head()
+            while (head := self._head()) is None:
+                self._need_more()
+                await wake.wait()
             self.body = response_body(head)
             if head.status >= 300:
                 raise await self._failure(head)
             self._refuse_coded(head)
-            if self.job.blind:
+            if job.blind:
                 return self._blind(head)
-            return await self._judge(head)
+            peek = Peek(job.surface, job.streaming, job.hold)
+            while (answer := self._judge(peek, head)) is None:
+                self._need_more()
+                await wake.wait()
+            return answer
         except BaseException:
             if conn.wake is not None:  # not given back
                 conn.abort()
@@ -134,39 +156,33 @@ class _Call:
             self.conn.write(job.head)
             self.conn.write(job.body)
 
-    async def _head(self) -> ResponseHead:
-        interim = read = 0
+    def _head(self) -> ResponseHead | None:
+        """The head of the answer, if it is there; 1xx heads are skipped."""
         buffer = self.conn.buffer
-        while True:
-            while not may_end(buffer, read):
-                await self._more()
-            read = len(buffer)
+        while buffer and may_end(buffer, max(self.read, 0)):
+            self.read = len(buffer)
             try:
                 head = take_response(buffer)
             except BadResponse as exc:
                 raise AttemptFailed(Outcome.BAD_RESPONSE, detail=str(exc)) from exc
-            if head is not None and head.status >= 200:
+            if head is None or head.status >= 200:
                 return head
-            if head is not None:
-                read = 0
-                interim += 1
-                if interim > MAX_INTERIM or head.status == 101:
-                    detail = "a 101 that was not asked for, or too many 1xx"
-                    raise AttemptFailed(Outcome.BAD_RESPONSE, detail=detail)
+            self.read = 0
+            self.interim += 1
+            if self.interim > MAX_INTERIM or head.status == 101:
+                detail = "a 101 that was not asked for, or too many 1xx"
+                raise AttemptFailed(Outcome.BAD_RESPONSE, detail=detail)
+        return None
 
-    async def _more(self) -> None:
-        """Wait for bytes; raises when none will come."""
+    def _need_more(self) -> None:
+        """Raise if no more bytes will come, or not in time."""
         if self.conn.ended:
-            if not self.touched and not self.conn.buffer:
+            if self.read < 0:
                 raise _Stale
             cause = self.conn.error
             detail = "reset before an answer" if cause else "closed before an answer"
             raise AttemptFailed(Outcome.CLOSED, detail=detail)
-        _look(self.clock)  # it may have rung while bytes came, and they were not enough
-        await self.clock.wake.wait()
-        self.touched = self.touched or bool(self.conn.buffer)
-        if not self.conn.buffer and not self.conn.ended:
-            _look(self.clock)
+        _look(self.clock)
 
     # A status that is no answer.
 
@@ -227,31 +243,29 @@ class _Call:
         watcher = Watcher(self.job.surface) if watched else None
         return self._answer(head, b"", False, watcher, "head")
 
-    async def _judge(self, head: ResponseHead) -> Answer:
-        """Read until the answer commits, is whole, or turns out to be none."""
-        job = self.job
-        peek = Peek(job.surface, streaming=job.streaming, whole=job.hold)
-        verdict = MORE
-        while True:
-            verdict = self._take(peek, verdict)
-            if verdict is FAIL:
-                raise self._no_answer(peek, head)
-            if self.body.done and (job.hold or peek.watcher is None):
-                return self._whole(peek, head)
-            if verdict is COMMIT and job.hold:
-                await self._linger(peek)
-                return self._whole(peek, head)
-            if verdict in (COMMIT, LIMIT) and not job.hold:
-                return self._commit(peek, head, verdict)
+    def _judge(self, peek: Peek, head: ResponseHead) -> Answer | None:
+        """The answer, once it commits or is whole; raises where it turns out to be none."""
+        job, body, conn = self.job, self.body, self.conn
+        nothing_came = not conn.buffer and not conn.ended
+        verdict = self.verdict = self._take(peek, self.verdict)
+        if self.lingers:
+            over = body.done or conn.ended or self.clock.expired is not None
+            return self._whole(peek, head) if over else None
+        if verdict is FAIL:
+            raise self._no_answer(peek, head)
+        if body.done and (job.hold or peek.watcher is None):
+            return self._whole(peek, head)
+        if verdict in (COMMIT, LIMIT) and not job.hold:
+            return self._commit(peek, head, verdict)
+        if verdict is COMMIT:
+            # After the final marker: the end of the body, if the provider sends one soon.
+            self.lingers = True
+            self.clock.arm("linger", self.clock.now() + LINGER)
+        else:
+            if nothing_came:
+                _look(self.clock)
             self._bound(peek, verdict)
-            await self._more()
-
-    async def _linger(self, peek: Peek) -> None:
-        """After the final marker: take the end of the body, if the provider sends one soon."""
-        self.clock.arm("linger", self.clock.now() + LINGER)
-        while not self.body.done and not self.conn.ended and self.clock.expired is None:
-            await self.clock.wake.wait()
-            self._take(peek, COMMIT)
+        return None
 
     def _take(self, peek: Peek, verdict: Verdict) -> Verdict:
         """Show the peek what came, the end of the body included."""

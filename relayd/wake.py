@@ -184,7 +184,7 @@ class Clock:
         """Name what is awaited now and until when."""
         self.name = name
         self.expired = None
-        self.alarm.set(min(when, self.deadline))
+        self.alarm.set(when if when < self.deadline else self.deadline)
 
     async def pause(self, seconds: float) -> None:
         """Wait that long; an interrupt ends it."""
