@@ -36,6 +36,9 @@ class State(StrEnum):
     HALF_OPEN = "half-open"
 
 
+CLOSED, OPEN, HALF_OPEN = State  # looked up once (see `surfaces`)
+
+
 class Verdict(StrEnum):
     """What an attempt says about its provider.
 
@@ -49,6 +52,8 @@ class Verdict(StrEnum):
     FAILURE = "failure"
     NEUTRAL = "neutral"
 
+
+FAILURE = Verdict.FAILURE
 
 MOST = 1000
 """Failures that are remembered; a policy that asks for more is a breaker that never opens."""

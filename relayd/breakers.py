@@ -17,7 +17,22 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from .breaker import REST_MAX, Policy, Row, State, Verdict, entered, judge, probe, probing, state
+from .breaker import (
+    CLOSED,
+    FAILURE,
+    HALF_OPEN,
+    OPEN,
+    REST_MAX,
+    Policy,
+    Row,
+    State,
+    Verdict,
+    entered,
+    judge,
+    probe,
+    probing,
+    state,
+)
 from .stores import Shared, StoreAway
 from .stores.fleet import Fleet, News
 from .stores.link import Link
@@ -40,7 +55,8 @@ class Look(NamedTuple):
     rests: bool
 
 
-READY = Look(State.CLOSED, 0.0, False)
+QUIET = Look(CLOSED, 0.0, False)
+"""Nothing stands against asking."""
 
 
 class Permit:
@@ -66,19 +82,19 @@ class Permit:
         """The attempt's verdict; never waits, never fails; only the first call counts."""
         if self.verdict is None:
             self.verdict = verdict
-            if verdict is Verdict.FAILURE or self.state is not State.CLOSED:
+            if verdict is FAILURE or self.state is not CLOSED:
                 self._breakers.judge(self, verdict, now)
 
     def broke(self, now: float) -> None:
         """A failure after the commit, whose success was settled before; counts once."""
         if self.verdict is Verdict.SUCCESS and not self.broken:
             self.broken = True
-            if self.state is not State.CLOSED:
+            if self.state is not CLOSED:
                 # The probe's success closed the breaker: one generation later.
                 self.generation += 1
                 self.shared += 1
-                self.state = State.CLOSED
-            self._breakers.judge(self, Verdict.FAILURE, now)
+                self.state = CLOSED
+            self._breakers.judge(self, FAILURE, now)
 
 
 class Breakers:
@@ -128,20 +144,25 @@ class Breakers:
         left = self.resting(provider, now) if self._table.rests else 0.0
         row = self._table.rows.get(provider)
         if row is None or row.until is None:
-            return Look(State.CLOSED, left, True) if left else READY
+            return Look(CLOSED, left, True) if left else QUIET
         found = self._state(provider, row, now)
         wait = max(row.until - now, PROBE_WAIT if probing(row, now) else 0.0)
         return Look(found, max(wait, left, 0.0), left > 0)
+
+    def closed(self, provider: str) -> Permit | None:
+        """A permit if the breaker is closed, which nobody has to be asked for; else None."""
+        row = self._table.rows.get(provider, NEW)
+        return self._permit(provider, CLOSED, row) if row.until is None else None
 
     async def admit(self, provider: str, now: float, lease_until: float) -> Permit | None:
         """A permit, or None if the breaker is open or its probe's place is taken.
 
         The place is given up by itself at `lease_until`, the deadline of the exchange.
         """
-        row = self._table.rows.get(provider, NEW)
-        if row.until is None:
-            return self._permit(provider, State.CLOSED, row)
-        if self._state(provider, row, now) is State.OPEN or probing(row, now):
+        if (permit := self.closed(provider)) is not None:
+            return permit
+        row = self._table.rows[provider]
+        if self._state(provider, row, now) is OPEN or probing(row, now):
             return None
         if self._link.local is not None:
             return self._probe_here(provider, now, lease_until)
@@ -167,7 +188,7 @@ class Breakers:
                 self._fleet.generations[name] = permit.shared + 1
             self._announce(name, state(after, now), self._reason(verdict, row))
         if self._link.local is None:
-            probe = permit.state is not State.CLOSED
+            probe = permit.state is not CLOSED
             self._fleet.tell(News(name, permit.shared, verdict, probe, now))
 
     def rest(self, name: str, until: float) -> None:
@@ -215,16 +236,16 @@ class Breakers:
         if row is None:
             return None
         self._table.rows[name] = row
-        return self._permit(name, State.HALF_OPEN, row)
+        return self._permit(name, HALF_OPEN, row)
 
     def _state(self, name: str, row: Row, now: float) -> State:
         found = state(row, now)
-        if found is State.HALF_OPEN:
+        if found is HALF_OPEN:
             self._announce(name, found, "the cooldown is over")
         return found
 
     def _announce(self, name: str, new: State, reason: str) -> None:
-        old = self._told.get(name, State.CLOSED)
+        old = self._told.get(name, CLOSED)
         if new is not old:
             self._told[name] = new
             if self._on_change is not None:
@@ -291,8 +312,8 @@ class Breakers:
             self._adopt(name, row, now)
             row = self._table.rows[name]
             if row.until is None:
-                return self._permit(name, State.CLOSED, row)
-            return self._permit(name, State.HALF_OPEN, row) if given else None
+                return self._permit(name, CLOSED, row)
+            return self._permit(name, HALF_OPEN, row) if given else None
 
     async def _tell_the_store(self, clock: Callable[[], float]) -> None:
         fleet, ask, store = self._fleet, self._link.ask, self._link.store

@@ -65,7 +65,8 @@ class Endpoints:
     async def serve(self, visit: Visit) -> None:
         """Answer one request, whatever it is."""
         try:
-            await self._serve(visit)
+            endpoint, client = self._judge(visit)
+            await endpoint.serve(self, visit, client)
         except errors.RelayError as error:
             visit.refuse(error, SURFACES.get(visit.request.path))
             self._note(visit)
@@ -73,7 +74,8 @@ class Endpoints:
             if visit.record.surface is None and visit.request.path not in QUIET:
                 self._note(visit)
 
-    async def _serve(self, visit: Visit) -> None:
+    def _judge(self, visit: Visit) -> tuple[Endpoint, Client | None]:
+        """What serves the request, and whose it is; raises what its head earns it."""
         request, config = visit.request, self._engine.setup.config
         endpoint = match(request.path)
         judge_body(request, config.server.max_request_bytes)
@@ -91,7 +93,7 @@ class Endpoints:
             visit.close_after()  # nobody reads it
         if request.version == b"1.0" and request.method == "POST" and visit.peer.trusted:
             self._tell_of_old_proxy()
-        await endpoint.serve(self, visit, client)
+        return endpoint, client
 
     def _tell_of_old_proxy(self) -> None:
         """Once: every request would say the same."""
@@ -112,7 +114,10 @@ class Endpoints:
         engine, setup, record = self._engine, self._engine.setup, visit.record
         config, request = setup.config, visit.request
         surface = SURFACES[request.path]
-        body = await self._body(visit, config)
+        self._need_room(config)
+        body = await visit.body()
+        self._need_room(config)  # taken while the body was on its way
+        record.bytes_in = len(body)
         user = visit.user(config.server.user_header)
         ask = ask_for(config, surface, body, request.fields, client, user, record, visit.began)
         del body  # it is the ask's alone, and goes with the commit
@@ -125,7 +130,10 @@ class Endpoints:
         """The small API: relayed in each provider's own wire format, translated on the way back."""
         engine, setup, record = self._engine, self._engine.setup, visit.record
         config = setup.config
-        body = await self._body(visit, config)
+        self._need_room(config)
+        body = await visit.body()
+        self._need_room(config)
+        record.bytes_in = len(body)
         user = visit.user(config.server.user_header)
         fields = visit.request.fields
         ask = smallapi.ask_small(config, body, fields, client, user, record, visit.began)
@@ -135,16 +143,10 @@ class Endpoints:
         visit.watch()
         await Exchange(engine, setup, ask, sink, visit.clock, record).run()
 
-    async def _body(self, visit: Visit, config: Config) -> bytes:
-        """The body of a request that becomes an exchange, if there is room for one."""
-        engine, limit = self._engine, config.server.max_exchanges
-        if engine.running >= limit:
+    def _need_room(self, config: Config) -> None:
+        """Raise if there is no room for one more exchange."""
+        if self._engine.running >= config.server.max_exchanges:
             raise errors.Overloaded()
-        body = await visit.body()
-        visit.record.bytes_in = len(body)
-        if engine.running >= limit:  # taken while the body was on its way
-            raise errors.Overloaded()
-        return body
 
     async def models(self, visit: Visit, client: Client | None) -> None:
         """The list of route names, or one of them."""

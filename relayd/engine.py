@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .breaker import State
-from .breakers import Breakers, Permit
+from .breaker import OPEN
+from .breakers import QUIET, Breakers, Permit
 from .config import Candidate, Config, Provider, Secret
-from .failover import SOON, Ready, Standing
+from .failover import READY, SOON, Ready, Standing
 from .masking import Masker
 from .outbound import Outbound
 from .pool import Pool
@@ -86,13 +86,23 @@ class Engine:
         """Whether a candidate can be asked now, and with which keys in which order."""
         provider = candidate.provider
         look = self.breakers.look(provider.name, now)
-        if look.state is State.OPEN:
-            return Ready(Standing.OPEN, look.retry_in)
-        if look.rests:
-            return Ready(Standing.RESTING, look.retry_in)
+        if look is not QUIET:
+            if look.state is OPEN:
+                return Ready(Standing.OPEN, look.retry_in)
+            if look.rests:
+                return Ready(Standing.RESTING, look.retry_in)
         if self._is_full(provider):
             return FULL
         return self._keys(provider, now) if provider.keys else _NO_KEYS
+
+    def admit_at_once(self, provider: Provider) -> Permit | None:
+        """What `admit` gives where nobody has to be asked; None where it has to be called."""
+        if self._is_full(provider):
+            return None
+        permit = self.breakers.closed(provider.name)
+        if permit is not None:
+            self.in_flight[provider.name] += 1
+        return permit
 
     async def admit(self, provider: Provider, clock: Clock) -> Permit | Ready:
         """Take a place in flight and the breaker's permit; or why one of them cannot be had.
@@ -153,7 +163,7 @@ class Engine:
     def _keys(self, provider: Provider, now: float) -> Ready:
         keys = provider.keys
         if len(keys) == 1:
-            return Ready(Standing.READY, keys=keys)
+            return Ready(READY, 0.0, keys)
         first = self._next_key[provider.name] % len(keys)
         self._next_key[provider.name] = first + 1
         turned = keys[first:] + keys[:first]
@@ -167,7 +177,7 @@ class Engine:
 FULL = Ready(Standing.FULL, SOON)
 """Nobody knows when a place will be free: soon, as a rule."""
 
-_NO_KEYS = Ready(Standing.READY)
+_NO_KEYS = Ready(READY)
 
 
 def _pooled(provider: Provider, key: Secret | None) -> str:

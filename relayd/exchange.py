@@ -15,18 +15,28 @@ from .breakers import Permit
 from .config import Candidate, Price
 from .engine import Engine, Setup
 from .failover import CREDIT_REST, AttemptFailed, FailoverPlan, Ready, Step
-from .headers import returning
 from .job import Answer
 from .jsonbody import FORGOTTEN
 from .outbound import Ask
-from .outcomes import BLAMED, BY_CLIENT, LAST_WORDS, LEFT_STATUS, RULES, End, Outcome
+from .outcomes import (
+    BLAMED,
+    BY_CLIENT,
+    COMPLETE,
+    INTERNAL,
+    LAST_WORDS,
+    LEFT_STATUS,
+    OK,
+    RULES,
+    End,
+    Outcome,
+)
 from .pump import Limits, Pump
 from .quota import LEASE_GRACE
 from .reach import release
 from .record import Attempt, Record
-from .replies import gateway_lines, refuse
+from .replies import answer_lines, refuse
 from .sink import Sink
-from .surfaces import EMBEDDINGS, Surface
+from .surfaces import EMBEDDINGS
 from .turns import NO_LEASE, Lease
 from .upstream import attempt
 from .wake import Clock, Interrupt, Why
@@ -41,8 +51,6 @@ assert set(INTERRUPTED) == set(Why)
 
 NOBODYS_FAULT = frozenset({outcome for outcome, _ in INTERRUPTED.values()})
 """Attempts that ended from outside: not worth a warning."""
-
-EVENT_STREAM = b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
 
 
 class Exchange:
@@ -90,9 +98,14 @@ class Exchange:
         self._engine.enter(self._record)
         self._clock.deadline = self._ask.began + self._ask.route.deadline
         try:
-            await self._admit()
-            self._answer = await self._attempts()
-            await self._deliver(self._answer)
+            if self._ask.cap and self._ask.surface is not EMBEDDINGS:
+                await self._reserve()
+            self._answer = answer = await self._attempts()
+            self._deliver(answer)
+            if not answer.whole:
+                await self._relay(answer)
+            if self._sink.pending():
+                await self._sink.flush(self._clock, self._setup.config.server.write_timeout)
         except errors.RelayError as error:
             self._refuse(error)
         except Interrupt as interrupt:
@@ -104,21 +117,24 @@ class Exchange:
 
     # Before the commit.
 
-    async def _admit(self) -> None:
+    async def _reserve(self) -> None:
         ask = self._ask
-        if ask.cap and ask.surface is not EMBEDDINGS:
-            lease = ask.route.deadline + LEASE_GRACE
-            self._lease = await self._engine.turns.reserve(
-                ask.user, ask.cap, ask.facts.continuation, ask.wall, lease
-            )
+        lease = ask.route.deadline + LEASE_GRACE
+        self._lease = await self._engine.turns.reserve(
+            ask.user, ask.cap, ask.facts.continuation, ask.wall, lease
+        )
 
     async def _attempts(self) -> Answer:
-        plan = self._plan
+        plan, engine = self._plan, self._engine
         while (step := plan.next(self._ready)) is not None:
             if step.delay:
                 await self._clock.pause(step.delay)
-            if not await self._let_in(step):
+            provider = step.candidate.provider
+            found = engine.admit_at_once(provider) or await engine.admit(provider, self._clock)
+            if isinstance(found, Ready):
+                plan.turned_away(found)
                 continue
+            self._permit, self._slot = found, provider.name
             self._clock.wake.check()  # whoever has left by now must not pay for another attempt
             plan.asked(step)
             try:
@@ -129,16 +145,6 @@ class Exchange:
 
     def _ready(self, candidate: Candidate) -> Ready:
         return self._engine.ready(candidate, self._clock.now())
-
-    async def _let_in(self, step: Step) -> bool:
-        """Take a place in flight and the breaker's permit."""
-        provider = step.candidate.provider
-        found = await self._engine.admit(provider, self._clock)
-        if isinstance(found, Ready):
-            self._plan.turned_away(found)
-            return False
-        self._permit, self._slot = found, provider.name
-        return True
 
     async def _attempt(self, step: Step) -> Answer:
         """One attempt with its record and its verdict."""
@@ -152,12 +158,11 @@ class Exchange:
         )
         self._record.attempts.append(noted)
         began = self._clock.now()
-        outcome = Outcome.INTERNAL
-        detail = ""
+        outcome, detail = INTERNAL, ""
         try:
             job = self._setup.outbound.job(self._ask, step.candidate, step.key)
             answer = await attempt(job, self._engine.reach, self._clock, self._ask.wall)
-            outcome, noted.status = Outcome.OK, answer.head.status
+            outcome, noted.status = OK, answer.head.status
             return answer
         except AttemptFailed as failure:
             outcome, noted.status, detail = failure.outcome, failure.status, failure.detail
@@ -170,7 +175,7 @@ class Exchange:
             noted.duration = self._clock.now() - began
             noted.outcome = outcome
             self._judge(outcome)
-            if outcome is not Outcome.OK:
+            if outcome is not OK:
                 self._leave_slot()
                 if outcome not in NOBODYS_FAULT:
                     self._engine.journal.attempt_failed(self._record, noted, detail)
@@ -194,25 +199,24 @@ class Exchange:
 
     # From the commit on.
 
-    async def _deliver(self, answer: Answer) -> None:
-        head = answer.head
-        now = self._clock.now()
+    def _deliver(self, answer: Answer) -> None:
+        """The head and what came so far; an answer that is whole ends here."""
+        head, now = answer.head, self._clock.now()
         record = self._record
         tried = record.attempts[-1]
         record.provider, record.upstream_model = tried.provider, tried.upstream_model
         record.status, record.commit = head.status, answer.commit
         record.ttfb, record.first_content = now - self._ask.began, self._since(answer.content_at)
+        block = answer_lines(head, record, self._plan.attempts, answer.watcher is not None)
         if answer.whole:
-            self._sink.open(head.status, self._block(answer), len(answer.held), answer.held)
+            self._sink.open(head.status, block, len(answer.held), answer.held)
             if answer.watcher is None:
                 told = usage_of(answer.held, self._surface)
                 record.usage, record.finish_reason = told
-            self._finish(End.COMPLETE)
+            self._finish(COMPLETE)
         else:
             length = head.length if answer.watcher is None else None
-            self._sink.open(head.status, self._block(answer), length, answer.held)
-            await self._relay(answer)
-        await self._sink.flush(self._clock, self._setup.config.server.write_timeout)
+            self._sink.open(head.status, block, length, answer.held)
 
     async def _relay(self, answer: Answer) -> None:
         config = self._setup.config
@@ -237,7 +241,7 @@ class Exchange:
         """End the client's side as honestly as the framing allows, and let the provider go."""
         answer, sink, self._ended = self._answer, self._sink, True
         assert answer is not None
-        if end in (End.COMPLETE, End.UPSTREAM_ERROR_EVENT):
+        if end is COMPLETE or end is End.UPSTREAM_ERROR_EVENT:
             sink.end()
         elif end in BY_CLIENT:
             sink.cut()
@@ -255,13 +259,6 @@ class Exchange:
             self._permit.broke(now)
         release(engine.reach, answer.origin, answer.conn, answer.head, answer.body, now)
         self._leave_slot()
-
-    def _block(self, answer: Answer) -> bytes:
-        """The fields of an answer, as lines."""
-        kind = answer.head.field(b"content-type")
-        block = b"" if kind is None else b"Content-Type: %b\r\n" % kind
-        block += gateway_lines(self._record, self._plan.attempts) + returning(answer.head.first, answer.head.fields)
-        return block + EVENT_STREAM if answer.watcher is not None else block
 
     # When there is no answer, or no more of it.
 
@@ -306,8 +303,9 @@ class Exchange:
 
     def _settle(self) -> None:
         """Give everything back and write the record; no await, so nothing can get in between."""
-        self._judge(Outcome.DRAINING)  # of no effect unless a cancellation came in between
-        if self._answer is not None and not self._ended:
+        if self._answer is None:
+            self._judge(Outcome.DRAINING)  # of no effect unless a cancellation came in between
+        elif not self._ended:
             self._finish(End.SHUTTING_DOWN)
         self._leave_slot()
         self._clock.disarm()
@@ -337,10 +335,10 @@ class Exchange:
             watcher = answer.watcher
             record.events, record.usage = watcher.events, watcher.usage
             record.finish_reason = watcher.finish_reason
-        if end in BY_CLIENT:
-            self._end("client", end)
-        elif end in BLAMED or end is End.COMPLETE:
+        if end is COMPLETE or end in BLAMED:
             self._end("provider", end)
+        elif end in BY_CLIENT:
+            self._end("client", end)
         else:
             self._end("relayd", end)
 

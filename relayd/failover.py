@@ -87,6 +87,9 @@ class Standing(Enum):
     FULL = "full"
 
 
+READY = Standing.READY  # looked up once (see `surfaces`)
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A candidate's standing, when to ask again (seconds), and its usable keys in their order.
@@ -155,11 +158,12 @@ class FailoverPlan:
             keys = found.keys
             if self._dead:
                 keys = tuple(k for k in keys if k is None or k.id not in self._dead)
-            if found.standing is Standing.READY and keys:
+            can = found.standing is READY
+            if can and keys:
                 self._retries = 0
                 self._keys = keys[1:]
                 return Step(candidate, keys[0])
-            if found.standing is not Standing.READY:
+            if not can:
                 self._skipped.append(found)
             self._at += 1
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .config import Listen, Unix
 from .dial import tls_context
 from .framing import BadChunk
-from .http1 import BadResponse, ResponseHead, response_body, take_response
+from .response import BadResponse, ResponseHead, response_body, take_response
 
 READ = 65536
 """Bytes of one read."""

@@ -90,9 +90,12 @@ class HttpSink:
         self.opened = False
         self.sent = 0
         self._chunked = False
-        self._bare = request is not None and request.method == "HEAD"
-        self._http10 = request is not None and request.version == b"1.0"
-        self.keep_alive = request is not None and request.keep_alive
+        if request is None:
+            self._bare = self._http10 = self.keep_alive = False
+        else:
+            self._bare = request.method == "HEAD"
+            self._http10 = request.version == b"1.0"
+            self.keep_alive = request.keep_alive
 
     def heed(self, behind: Callable[[], None], writable: Callable[[], None]) -> None:
         """See `Sink.heed`."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from .config import Candidate
 from .framing import Body
-from .http1 import ResponseHead
 from .net import Conn
 from .pool import Origin
+from .response import ResponseHead
 from .sse import Watcher
 from .surfaces import Surface
 

@@ -118,6 +118,9 @@ LAST_WORDS = {
 }
 """What the one error event says, by how a stream ended; its code is the end's value."""
 
+# Looked up once, as what nearly every exchange asks for (see `surfaces`).
+OK, INTERNAL, COMPLETE = Outcome.OK, Outcome.INTERNAL, End.COMPLETE
+
 BLAMED = frozenset({End.UPSTREAM_TRUNCATED, End.UPSTREAM_STALLED, End.UPSTREAM_ERROR_EVENT})
 """Ends after the commit that count for the provider's breaker."""
 

@@ -9,9 +9,9 @@ import ssl
 
 from .dial import connect, tls_context
 from .framing import Body
-from .http1 import ResponseHead
 from .net import Conn
 from .pool import Origin, Pool
+from .response import ResponseHead
 from .wake import Clock
 
 

@@ -6,12 +6,15 @@ Does not know connections or framing: a `Sink` does.
 from __future__ import annotations
 
 from . import errors
+from .headers import returning
 from .record import Record
+from .response import ResponseHead
 from .sink import Sink
 from .surfaces import Surface
 
 JSON = b"Content-Type: application/json\r\n"
 TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
+EVENT_STREAM = b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
 
 
 def gateway_lines(record: Record, attempts: int) -> bytes:
@@ -23,6 +26,14 @@ def gateway_lines(record: Record, attempts: int) -> bytes:
     if not record.attempts:
         return lines
     return b"X-Gateway-Provider: %b\r\n" % record.attempts[-1].provider.encode("ascii") + lines
+
+
+def answer_lines(head: ResponseHead, record: Record, attempts: int, streams: bool) -> bytes:
+    """The fields of a provider's answer as they go to the client, as lines."""
+    kind = head.field(b"content-type")
+    lines = b"" if kind is None else b"Content-Type: %b\r\n" % kind
+    lines += gateway_lines(record, attempts) + returning(head.first, head.fields)
+    return lines + EVENT_STREAM if streams else lines
 
 
 def refuse(

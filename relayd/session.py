@@ -25,7 +25,7 @@ from .net import Conn
 from .record import Record
 from .replies import refuse
 from .visit import Left, Peer, Visit
-from .wake import Clock, Interrupt, Wake, Why
+from .wake import DRAINING, Clock, Interrupt, Wake, Why
 
 BODY_BUFFER = 262144
 """Bytes of a body that wait for its reader before the client is paused."""
@@ -44,6 +44,8 @@ class Rules:
     body_timeout: float
     write_timeout: float
     idle_timeout: float
+    buffer: int
+    """Bytes of a head or a body that wait before the client is paused."""
 
     @classmethod
     def of(cls, config: Config) -> Rules:
@@ -56,6 +58,7 @@ class Rules:
             server.body_timeout,
             server.write_timeout,
             server.idle_timeout,
+            max(server.max_head_bytes, BODY_BUFFER),
         )
 
 
@@ -70,7 +73,9 @@ class HttpVisit(Visit):
 
     async def body(self) -> bytes:
         """The whole body; raises what `Session.read_body` raises."""
-        body = await self._session.read_body(self.request)
+        body = self._session.body_at_hand(self.request)
+        if body is None:
+            body = await self._session.read_body(self.request)
         self.body_waits = False
         return body
 
@@ -175,7 +180,7 @@ class Session:
 
     async def _after(self) -> bool:
         self.conn.on_end = _nothing
-        stopping = self.wake.why is Why.DRAINING
+        stopping = self.wake.why is DRAINING
         self.wake.reset()
         self.clock.deadline = float("inf")
         if self.sink.keep_alive and not self.conn.ended and not self.conn.overran:
@@ -206,7 +211,7 @@ class Session:
     async def _head(self) -> Request | None:
         """The next request head; None when the client has nothing (more) to say."""
         conn, rules = self.conn, self._rules()
-        conn.limit = max(rules.max_head_bytes, BODY_BUFFER)
+        conn.limit = rules.buffer
         begun = False
         read = 0  # bytes that were looked at and are no head yet
         while True:
@@ -232,15 +237,18 @@ class Session:
             if self.clock.expired == "head":
                 raise errors.RequestTimeout()
 
+    def body_at_hand(self, request: Request) -> bytes | None:
+        """The body, if it came with the head and tells its length."""
+        buffer, length = self.conn.buffer, request.length
+        if length is None or len(buffer) < length:
+            return None
+        body = bytes(buffer[:length])
+        del buffer[:length]
+        return body
+
     async def read_body(self, request: Request) -> bytes:
         """The body, whole; raises `RequestTimeout`, `RequestTooLarge`, `BadFraming` or `Left`."""
-        conn = self.conn
-        length = request.length
-        if length is not None and len(conn.buffer) >= length:
-            body = bytes(conn.buffer[:length])
-            del conn.buffer[:length]
-            return body
-        rules = self._rules()
+        conn, rules = self.conn, self._rules()
         if request.expects and not conn.buffer:
             conn.write(CONTINUE)
         self.clock.arm("body", self.clock.now() + rules.body_timeout)

@@ -18,12 +18,12 @@ from .dial import race
 from .failover import AttemptFailed
 from .framing import BadChunk, Body
 from .headers import is_coded, may_end
-from .http1 import BadResponse, ResponseHead, response_body, take_response
 from .job import Answer, Job
 from .net import Conn, reason
 from .outcomes import Outcome, classify
 from .peek import COMMIT, FAIL, LIMIT, MORE, WHOLE, Peek, Verdict, Why
 from .reach import Reach, release
+from .response import BadResponse, ResponseHead, response_body, take_response
 from .sse import Watcher
 from .wake import Clock
 

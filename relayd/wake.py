@@ -27,6 +27,9 @@ class Why(Enum):
     DRAINING = "draining"
 
 
+DRAINING = Why.DRAINING  # looked up once (see `surfaces`)
+
+
 class Interrupt(Exception):
     """Raised by `Wake.wait`: the exchange must end now, `why` says for what."""
 
@@ -184,7 +187,7 @@ class Clock:
         """Name what is awaited now and until when."""
         self.name = name
         self.expired = None
-        self.alarm.set(when if when < self.deadline else self.deadline)
+        self.alarm.set(when if when < self.deadline else self.deadline)  # noqa: FURB136  (`min` is slow)
 
     async def pause(self, seconds: float) -> None:
         """Wait that long; an interrupt ends it."""

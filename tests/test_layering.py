@@ -19,7 +19,8 @@ PACKAGE = Path(__file__).parents[1] / "relayd"
 TIERS = {
     0: "errors headers sse answers peek jsonbody quota breaker surfaces record masking framing "
     "outcomes refusal knownlines events usage repeat",
-    1: "providers failover http1 pool config config.* adapters adapters.* families tally picture",
+    1: "providers failover http1 response pool config config.* adapters adapters.* families tally "
+    "picture",
     2: "net transport poller wake dial stores stores.* turns breakers sdnotify accesslog logsink "
     "metrics",
     3: "reach job upstream pump outbound admission engine exchange replies relay sink sinks "

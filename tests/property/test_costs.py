@@ -16,11 +16,12 @@ from relayd import refusal
 from relayd.errors import RelayError
 from relayd.events import EventReader
 from relayd.framing import BadChunk, Chunked
-from relayd.http1 import BadResponse, take_request, take_response
+from relayd.http1 import take_request
 from relayd.jsonbody import BodyFault, read
 from relayd.knownlines import KnownLines
 from relayd.masking import Masker
 from relayd.peek import Peek
+from relayd.response import BadResponse, take_response
 from relayd.sse import Watcher
 from relayd.surfaces import Surface
 

@@ -9,17 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relayd import errors
-from relayd.http1 import (
+from relayd.http1 import Request, request_body, take_request
+from relayd.knownlines import KnownLines
+from relayd.response import (
     MAX_RESPONSE_HEAD,
     BadResponse,
-    Request,
     ResponseHead,
-    request_body,
     response_body,
-    take_request,
     take_response,
 )
-from relayd.knownlines import KnownLines
 
 LIMIT = 300
 
