@@ -13,7 +13,7 @@ from random import getrandbits
 
 from . import errors
 from .config import Client, Config, Route
-from .headers import Fields, crossing
+from .headers import Fields
 from .jsonbody import BodyFault, Facts, read
 from .outbound import Ask, wants_stream
 from .record import ANONYMOUS, Record
@@ -84,7 +84,7 @@ def ask_for(
     config: Config,
     surface: Surface,
     body: bytes,
-    fields: Fields,
+    crossing: bytes,
     client: Client | None,
     user: str | None,
     record: Record,
@@ -93,7 +93,8 @@ def ask_for(
 ) -> Ask:
     """A request, judged; fills the record with what is known now. Raises `RequestFault`s.
 
-    `route`: that one, whatever the body's model says.
+    `crossing`: lines of its head that go upstream (see `headers.crossing`). `route`:
+    that one, whatever the body's model says.
     """
     facts = facts_of(body, surface)
     route = route or routed(config, client, facts.model)
@@ -110,7 +111,7 @@ def ask_for(
         account(client, user),
         daily_cap(config, client),
         record.id,
-        crossing(fields, surface),
+        crossing,
         began,
         record.began,
         streaming,

@@ -121,7 +121,7 @@ class Relay:
         setup = self._runtime.engine.setup
         wanted = self._route(route) if route is not None else None
         ask = ask_for(
-            setup.config, Surface(surface), data, [], None, user, record, loop.time(), wanted
+            setup.config, Surface(surface), data, b"", None, user, record, loop.time(), wanted
         )
         record.user = ask.user
         ask.route = bounded(ask.route, deadline)

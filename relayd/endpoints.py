@@ -16,7 +16,7 @@ from .admission import ask_for, identify
 from .config import Client, Config
 from .engine import Engine
 from .exchange import Exchange
-from .headers import is_coded
+from .headers import crossing, is_coded
 from .http1 import Request
 from .replies import JSON, TEXT, reply
 from .surfaces import PATHS, Surface
@@ -119,7 +119,8 @@ class Endpoints:
         self._need_room(config)  # taken while the body was on its way
         record.bytes_in = len(body)
         user = visit.user(config.server.user_header)
-        ask = ask_for(config, surface, body, request.fields, client, user, record, visit.began)
+        lines = crossing(request.first, request.fields, surface)
+        ask = ask_for(config, surface, body, lines, client, user, record, visit.began)
         del body  # it is the ask's alone, and goes with the commit
         request.forget()
         record.user = user or ask.user
@@ -135,8 +136,8 @@ class Endpoints:
         self._need_room(config)
         record.bytes_in = len(body)
         user = visit.user(config.server.user_header)
-        fields = visit.request.fields
-        ask = smallapi.ask_small(config, body, fields, client, user, record, visit.began)
+        lines = crossing(visit.request.first, visit.request.fields, Surface.CHAT)
+        ask = smallapi.ask_small(config, body, lines, client, user, record, visit.began)
         record.user = user or ask.user
         limit = config.failover.max_response_bytes
         sink = smallapi.Translator(visit.sink, ask.route, record, visit.clock, setup.mask, limit)

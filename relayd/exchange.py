@@ -95,10 +95,11 @@ class Exchange:
 
     async def run(self) -> None:
         """Serve the request and write the record; raises only `CancelledError`."""
+        ask = self._ask
         self._engine.enter(self._record)
-        self._clock.deadline = self._ask.began + self._ask.route.deadline
+        self._clock.deadline = ask.began + ask.route.deadline
         try:
-            if self._ask.cap and self._ask.surface is not EMBEDDINGS:
+            if ask.cap and ask.surface is not EMBEDDINGS:
                 await self._reserve()
             self._answer = answer = await self._attempts()
             self._deliver(answer)
@@ -154,10 +155,12 @@ class Exchange:
             provider.name,
             step.candidate.hinted(self._ask.hint) or self._record.model,
             provider.url(self._surface),
-            breaker=self._permit.state if self._permit else "closed",
         )
+        if self._permit is not None:
+            noted.breaker = self._permit.state
         self._record.attempts.append(noted)
-        began = self._clock.now()
+        clock = self._clock.now
+        began = clock()
         outcome, detail = INTERNAL, ""
         try:
             job = self._setup.outbound.job(self._ask, step.candidate, step.key)
@@ -172,7 +175,7 @@ class Exchange:
             outcome = INTERRUPTED[interrupt.why][0]
             raise
         finally:
-            noted.duration = self._clock.now() - began
+            noted.duration = clock() - began
             noted.outcome = outcome
             self._judge(outcome)
             if outcome is not OK:
@@ -336,11 +339,10 @@ class Exchange:
             record.events, record.usage = watcher.events, watcher.usage
             record.finish_reason = watcher.finish_reason
         if end is COMPLETE or end in BLAMED:
-            self._end("provider", end)
-        elif end in BY_CLIENT:
-            self._end("client", end)
+            record.ended_by = "provider"
         else:
-            self._end("relayd", end)
+            record.ended_by = "client" if end in BY_CLIENT else "relayd"
+        record.end_reason = end
 
     def _end(self, by: str, end: End) -> None:
         self._record.ended_by = by

@@ -7,7 +7,6 @@ obey them) and whatever else is not named here stay behind. Does not know framin
 from __future__ import annotations
 
 import re
-from operator import itemgetter
 
 from . import errors
 from .surfaces import Surface
@@ -39,23 +38,23 @@ MAX_CROSSING = 4096
 resets for its size would count against the provider's breaker."""
 
 _CROSSING = {surface: frozenset(names | TRACE) for surface, names in CROSSING.items()}
-_NAME = itemgetter(0)
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
-def crossing(fields: Fields, surface: Surface) -> bytes:
+def crossing(first: dict[bytes, bytes], fields: Fields, surface: Surface) -> bytes:
     """The lines (each with its CR LF) of a client's head that go upstream.
 
-    Raises `errors.HeadTooLarge` for more than `MAX_CROSSING` bytes.
+    `first` has the first value of each field's name. Raises `errors.HeadTooLarge` for more than
+    `MAX_CROSSING` bytes.
     """
-    if _CROSSING[surface].isdisjoint(map(_NAME, fields)):
+    if first.keys().isdisjoint(_CROSSING[surface]):
         return b""
     names = CROSSING[surface]
     traces = [value for name, value in fields if name == b"traceparent"]
     if len(traces) == 1 and is_traceparent(traces[0]):  # of several, none can be trusted
         names = names | TRACE
-    lines = _picked(dict(reversed(fields)), fields, names)
+    lines = _picked(first, fields, names)
     if len(lines) > MAX_CROSSING:
         raise errors.HeadTooLarge("the fields for the provider are larger than this server passes")
     return lines

@@ -85,7 +85,7 @@ def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None)
         return _judge(start, fields, dict(reversed(fields)))
     first, *lines = head[:-4].split(b"\r\n")
     found = known.fields(lines)
-    if (seen := known.start(first)) and None not in found:
+    if (seen := known.start(first)) and all(found):
         named: dict[bytes, bytes] = dict(found)
         if len(named) == len(found) and b"host" in named:  # nothing new, nothing twice
             return _judge(seen, found, named)

@@ -48,7 +48,7 @@ class KnownLines:
     def fields(self, lines: list[bytes]) -> list[Any]:
         """What each line says (a `Field`), None where it is new."""
         found: list[Any] = list(map(self._shared.get, lines))
-        if self._own and None in found:
+        if self._own and not all(found):
             place = found.index(None)  # most often the only one, and the credential
             found[place] = self._own.get(lines[place])
         return found

@@ -87,6 +87,7 @@ class Conn(asyncio.Protocol):
         "born",
         "buffer",
         "data_received",
+        "drop",
         "ended",
         "error",
         "hold",
@@ -96,6 +97,7 @@ class Conn(asyncio.Protocol):
         "on_end",
         "on_writable",
         "overran",
+        "since",
         "transport",
         "wake",
         "writable",
@@ -124,7 +126,8 @@ class Conn(asyncio.Protocol):
         self.lost = False
         self.error: Exception | None = None
         self.writable = True
-        self.born = born
+        self.born = self.since = born  # loop time; `since` and `drop` are its pool's
+        self.drop: Callable[..., None] | None = None
         self.sink = None
         self.on_end: Callable[[], None] = _nothing
         self.on_writable: Callable[[], None] = _nothing
@@ -177,6 +180,7 @@ class Conn(asyncio.Protocol):
             self._salvage()
             self.wake = wake
         self.data_received = self.write = _discard  # nothing more comes, and no circle is left
+        self.drop = None
         self.writable = True
         self._end()
         self.on_writable()

@@ -16,6 +16,8 @@ class Idle(Protocol):
     """What the pool asks of a connection."""
 
     born: float
+    since: float
+    """When its last answer ended: the pool's to set."""
 
     def is_quiet(self) -> bool:
         """True if the peer sent nothing, not even a FIN, since the last answer."""
@@ -39,11 +41,6 @@ class Origin(NamedTuple):
     ca: str
 
 
-class _Entry(NamedTuple, Generic[C]):
-    conn: C
-    since: float
-
-
 class Pool(Generic[C]):
     """Kept-alive connections; times are loop time in seconds.
 
@@ -55,16 +52,16 @@ class Pool(Generic[C]):
         self.size = size
         self.idle_age = idle_age
         self.max_age = max_age
-        self._idle: dict[Origin, deque[_Entry[C]]] = {}
+        self._idle: dict[Origin, deque[C]] = {}
 
     def take(self, origin: Origin, now: float) -> C | None:
         """The newest usable connection; what is found too old or not quiet is closed."""
-        entries = self._idle.get(origin)
-        while entries:
-            entry = entries.pop()
-            if self._fresh(entry, now) and entry.conn.is_quiet():
-                return entry.conn
-            entry.conn.close()
+        idle = self._idle.get(origin)
+        while idle:
+            conn = idle.pop()
+            if self._fresh(conn, now) and conn.is_quiet():
+                return conn
+            conn.close()
         return None
 
     def give(self, origin: Origin, conn: C, now: float) -> bool:
@@ -72,49 +69,49 @@ class Pool(Generic[C]):
 
         That nothing follows the answer is looked at when it is taken again, by the kernel's word.
         """
-        entry = _Entry(conn, now)
-        if not self.size or not self._fresh(entry, now):
+        conn.since = now
+        if not self.size or not self._fresh(conn, now):
             conn.close()
             return False
-        entries = self._idle.setdefault(origin, deque())
-        while len(entries) >= self.size:  # more than one after a reload with a smaller size
-            entries.popleft().conn.close()
-        entries.append(entry)
+        idle = self._idle.get(origin)
+        if idle is None:
+            idle = self._idle[origin] = deque()
+        while len(idle) >= self.size:  # more than one after a reload with a smaller size
+            idle.popleft().close()
+        idle.append(conn)
         return True
 
-    def drop(self, origin: Origin, conn: C) -> None:
-        """Close a connection on which something arrived while it was idle."""
-        entries = self._idle.get(origin, deque())
-        for entry in entries:
-            if entry.conn is conn:
-                entries.remove(entry)
-                conn.close()
-                return
+    def drop(self, origin: Origin, conn: C, data: bytes = b"") -> None:
+        """Close a connection on which something arrived (`data`, or its end) while it was idle."""
+        idle = self._idle.get(origin, ())
+        if conn in idle:
+            idle.remove(conn)
+            conn.close()
 
     def expire(self, now: float) -> None:
         """Close what is too old; called every few seconds."""
-        for origin, entries in list(self._idle.items()):
-            kept = deque(entry for entry in entries if self._fresh(entry, now))
-            gone = [entry for entry in entries if not self._fresh(entry, now)]
+        for origin, idle in list(self._idle.items()):
+            kept = deque(conn for conn in idle if self._fresh(conn, now))
+            gone = [conn for conn in idle if not self._fresh(conn, now)]
             self._idle[origin] = kept
             if not kept:
                 del self._idle[origin]
-            for entry in gone:
-                entry.conn.close()
+            for conn in gone:
+                conn.close()
 
     def keep(self, origins: Iterable[Origin]) -> None:
         """Close the connections of every other origin (a reload removed its provider)."""
         wanted = set(origins)
         for origin in [origin for origin in self._idle if origin not in wanted]:
-            for entry in self._idle.pop(origin):
-                entry.conn.close()
+            for conn in self._idle.pop(origin):
+                conn.close()
 
     def close(self) -> None:
         """Close all of them."""
         self.keep(())
 
     def __len__(self) -> int:
-        return sum(len(entries) for entries in self._idle.values())
+        return sum(map(len, self._idle.values()))
 
-    def _fresh(self, entry: _Entry[C], now: float) -> bool:
-        return now - entry.since < self.idle_age and now - entry.conn.born < self.max_age
+    def _fresh(self, conn: C, now: float) -> bool:
+        return now - conn.since < self.idle_age and now - conn.born < self.max_age

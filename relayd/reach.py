@@ -6,6 +6,7 @@ Shared by all exchanges of a process; survives a reload. Does not know requests 
 from __future__ import annotations
 
 import ssl
+from functools import partial
 
 from .dial import connect, tls_context
 from .framing import Body
@@ -45,8 +46,9 @@ class Reach:
         conn.silence()
         conn.resume()  # an answer's last read may have paused it, for a client that was behind
         if self.pool.give(origin, conn, now):
-            conn.on_end = lambda: self.pool.drop(origin, conn)
-            conn.sink = lambda _: self.pool.drop(origin, conn)
+            if conn.drop is None:
+                conn.drop = partial(self.pool.drop, origin, conn)
+            conn.on_end = conn.sink = conn.drop
 
     def context(self, ca_file: str) -> ssl.SSLContext:
         """One context per CA file, made at its first use (reading the system's takes 20 ms)."""

@@ -100,14 +100,15 @@ class Repeat:
                 and _WHOLE(data, len(before), length - self._end)
                 and (sent := self.sent + length - len(head) - 2) <= self._most
             ):
-                now = self._now()
+                clock, send = self._now, self._send
+                now = clock()
                 gap = now - self.content
                 if gap > self.max_gap:
                     self.max_gap = gap
                 self.content = now
                 self.sent = sent
                 self.hits += 1
-                self._send(data)
+                send(data)
                 return
         self._exact(data)
 

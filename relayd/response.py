@@ -74,7 +74,7 @@ def _response(head: bytes) -> ResponseHead:
         raise BadResponse(f"more than {MAX_RESPONSE_FIELDS} response fields")
     version, status = _STARTS.get(start) or _remember(_STARTS, start, _status_line(start))
     known: list[Any] = list(map(_FIELDS.get, lines))
-    if None in known:
+    if not all(known):
         known = [
             field or _remember(_FIELDS, line, _read(line))
             for field, line in zip(known, lines, strict=True)

@@ -16,7 +16,6 @@ from .admission import account, daily_cap, facts_of
 from .config import Client, Config, Route
 from .config.values import HINTS
 from .events import Event, EventReader
-from .headers import Fields, crossing
 from .jsonbody import Facts
 from .outbound import Ask, Form
 from .record import Record
@@ -43,7 +42,7 @@ TOO_LARGE = "the provider sent an event that is larger than this gateway reads"
 def ask_small(
     config: Config,
     body: bytes,
-    fields: Fields,
+    crossing: bytes,
     client: Client | None,
     user: str | None,
     record: Record,
@@ -65,7 +64,7 @@ def ask_small(
         user=account(client, user),
         cap=daily_cap(config, client),
         request_id=record.id,
-        crossing=crossing(fields, Surface.CHAT),
+        crossing=crossing,
         began=began,
         wall=record.began,
         streaming=True,

@@ -457,7 +457,7 @@ async def test_a_fault_of_relayd_ends_a_stream_honestly_and_blames_nobody() -> N
         clock, record = Clock(loop, Wake(loop)), Record("id", 0.0)
         body = json.dumps(CHAT.request(stream=True)).encode()
         config = engine.setup.config
-        ask = ask_for(config, Surface.CHAT, body, [], None, None, record, loop.time())
+        ask = ask_for(config, Surface.CHAT, body, b"", None, None, record, loop.time())
         await Exchange(engine, engine.setup, ask, sink, clock, record).run()
         clock.alarm.stop()
         sent, _, error = (await sink.take()).partition(builders.delta("a"))

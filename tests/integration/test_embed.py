@@ -334,7 +334,7 @@ async def test_one_attempt_can_be_made_by_itself() -> None:
         loop, settings = asyncio.get_running_loop(), config(a)
         setup, reach = Setup.of(settings), reach_for(settings)
         record, body = Record("id", 0.0), json.dumps(builders.chat()).encode()
-        ask = ask_for(settings, Surface.CHAT, body, [], None, None, record, loop.time())
+        ask = ask_for(settings, Surface.CHAT, body, b"", None, None, record, loop.time())
         candidate = ask.route.candidates[0]
         job = setup.outbound.job(ask, candidate, candidate.provider.keys[0])
         clock = Clock(loop, Wake(loop))

@@ -80,7 +80,7 @@ def test_what_goes_upstream_is_on_the_list_and_not_named_by_connection(
         allowed.add("traceparent")
     allowed -= named(fields)
     expected = [(name, value) for name, value in fields if name in allowed]
-    assert lines(crossing(raw(fields), surface)) == expected
+    assert lines(crossing(dict(reversed(raw(fields))), raw(fields), surface)) == expected
 
 
 @given(FIELDS)

@@ -19,6 +19,7 @@ from relayd.admission import (
     user_id,
 )
 from relayd.config import Config
+from relayd.headers import crossing
 from relayd.outbound import Ask
 from relayd.record import ANONYMOUS, Record
 from relayd.surfaces import Surface
@@ -178,7 +179,8 @@ def asked(
     data = encode(chat() if body is None else body)
     fields = [(b"openai-beta", b"x"), (b"cookie", b"c")]
     given: dict[str, Any] = {"client": None, "user": None, "began": 1.0, **more}
-    return ask_for(found, surface, data, fields, record=record, **given)
+    lines = crossing(dict(reversed(fields)), fields, surface)
+    return ask_for(found, surface, data, lines, record=record, **given)
 
 
 def test_a_request_becomes_what_an_exchange_takes() -> None:

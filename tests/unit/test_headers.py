@@ -8,6 +8,7 @@ from relayd.errors import HeadTooLarge
 from relayd.headers import (
     CROSSING,
     MAX_CROSSING,
+    Fields,
     connection_names,
     crossing,
     is_coded,
@@ -18,6 +19,11 @@ from relayd.headers import (
     tokens,
 )
 from relayd.surfaces import Surface
+
+
+def sent(fields: Fields, surface: Surface) -> bytes:
+    """What of a head goes upstream."""
+    return crossing(dict(reversed(fields)), fields, surface)
 
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHERS = [surface for surface in Surface if surface is not Surface.MESSAGES]
@@ -41,13 +47,13 @@ def test_every_surface_has_its_list() -> None:
 
 @pytest.mark.parametrize("surface", Surface)
 def test_nothing_of_the_caller_crosses_that_is_not_listed(surface: Surface) -> None:
-    assert crossing(OWN, surface) == b""
+    assert sent(OWN, surface) == b""
 
 
 @pytest.mark.parametrize("surface", OTHERS)
 def test_openai_beta_crosses_everywhere_but_on_messages(surface: Surface) -> None:
     fields = [*OWN, (b"openai-beta", b"assistants=v2"), (b"anthropic-beta", b"x")]
-    assert crossing(fields, surface) == b"OpenAI-Beta: assistants=v2\r\n"
+    assert sent(fields, surface) == b"OpenAI-Beta: assistants=v2\r\n"
 
 
 def test_the_anthropic_fields_cross_on_messages_alone() -> None:
@@ -59,26 +65,26 @@ def test_the_anthropic_fields_cross_on_messages_alone() -> None:
         (b"anthropic-beta", b"b"),
     ]
     lines = [b"anthropic-beta: a", b"anthropic-version: 2023-06-01", b"anthropic-beta: b", b""]
-    assert crossing(fields, Surface.MESSAGES) == b"\r\n".join(lines)
+    assert sent(fields, Surface.MESSAGES) == b"\r\n".join(lines)
 
 
 @pytest.mark.parametrize("surface", Surface)
 def test_a_valid_trace_crosses_on_every_surface(surface: Surface) -> None:
-    assert crossing([(b"traceparent", TRACE)], surface) == b"traceparent: " + TRACE + b"\r\n"
+    assert sent([(b"traceparent", TRACE)], surface) == b"traceparent: " + TRACE + b"\r\n"
 
 
 def test_an_invalid_trace_stays_behind() -> None:
-    assert crossing([(b"traceparent", b"00-0-0-01")], Surface.CHAT) == b""
+    assert sent([(b"traceparent", b"00-0-0-01")], Surface.CHAT) == b""
 
 
 def test_of_two_traces_none_crosses() -> None:
-    assert crossing([(b"traceparent", TRACE)] * 2, Surface.CHAT) == b""
+    assert sent([(b"traceparent", TRACE)] * 2, Surface.CHAT) == b""
 
 
 @pytest.mark.parametrize("name", [b"openai-beta", b"traceparent"])
 def test_what_connection_names_does_not_cross(name: bytes) -> None:
     fields = [(b"openai-beta", b"x"), (b"traceparent", TRACE)]
-    named = crossing([*fields, (b"connection", b"close, " + name.upper())], Surface.CHAT)
+    named = sent([*fields, (b"connection", b"close, " + name.upper())], Surface.CHAT)
     assert name not in named.lower()
     assert named, "the other one has nothing to do with it"
 
@@ -87,9 +93,9 @@ def test_what_connection_names_does_not_cross(name: bytes) -> None:
 def test_no_more_crosses_than_a_provider_reads(count: int) -> None:
     line = b"OpenAI-Beta: " + b"x" * (MAX_CROSSING // count - 15) + b"\r\n"
     field = (b"openai-beta", line[13:-2])
-    assert crossing([field] * count, Surface.CHAT) == line * count
+    assert sent([field] * count, Surface.CHAT) == line * count
     with pytest.raises(HeadTooLarge):
-        crossing([field] * count + [(b"openai-beta", b"")], Surface.CHAT)
+        sent([field] * count + [(b"openai-beta", b"")], Surface.CHAT)
 
 
 def test_three_fields_come_back_one_of_them_under_another_name() -> None:

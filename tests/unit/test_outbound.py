@@ -10,6 +10,7 @@ import pytest
 from relayd import __version__
 from relayd.admission import ask_for
 from relayd.config import Config
+from relayd.headers import crossing
 from relayd.job import Job
 from relayd.outbound import Outbound
 from relayd.pool import Origin
@@ -33,9 +34,10 @@ def job(
     fields: list[tuple[bytes, bytes]] | None = None,
     candidate: int = 0,
 ) -> Job:
-    ask = ask_for(
-        found, surface, body, fields or [], None, None, Record(id="id-1", began=0.0), began=0.0
-    )
+    given = fields or []
+    lines = crossing(dict(reversed(given)), given, surface)
+    record = Record(id="id-1", began=0.0)
+    ask = ask_for(found, surface, body, lines, None, None, record, began=0.0)
     chosen = ask.route.candidates[candidate]
     key = chosen.provider.keys[0] if chosen.provider.keys else None
     return Outbound(found, plain).job(ask, chosen, key)
@@ -106,7 +108,7 @@ def test_the_fixed_lines_are_told_apart_by_surface_and_key() -> None:
 
     def sent(surface: Surface, key: int) -> tuple[bytes, bool]:
         record = Record(id="id-1", began=0.0)
-        ask = ask_for(found, surface, BODY, [], None, None, record, began=0.0)
+        ask = ask_for(found, surface, BODY, b"", None, None, record, began=0.0)
         candidate = ask.route.candidates[0]
         head = outbound.job(ask, candidate, candidate.provider.keys[key]).head
         return head.split()[1], b"k-%d" % (key + 1) in head
