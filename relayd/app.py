@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from .accesslog import Log
 from .config import Config, Format, Unix
-from .dial import small_tls_buffers
 from .endpoints import Endpoints
 from .engine import Loaded, Setup
 from .runtime import CLOSE_GRACE, Runtime
@@ -93,7 +92,6 @@ class App:
 
         Raises `ListenError`.
         """
-        small_tls_buffers()
         server = self.config.server
         for name, sock in sockets:
             await self.server.adopt(name, sock)

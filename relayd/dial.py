@@ -14,13 +14,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from .net import Conn
+from .tlstransport import secured
 from .transport import SocketTransport, fits
 from .wake import Wake
 
 T = TypeVar("T")
-
-TLS_BUFFER = 32768
-"""asyncio's read buffer per TLS connection; its own 256 KiB make 1,000 streams cost 305 MiB."""
 
 EYEBALLS_DELAY = 0.25
 """Seconds before the next address is tried beside a slow one (RFC 8305, section 8)."""
@@ -38,7 +36,7 @@ async def race(
     after all, so that it can be given back.
     """
     task = asyncio.ensure_future(work)
-    task.add_done_callback(lambda _: wake.wake())
+    task.add_done_callback(lambda _: wake.turn())
     try:
         while not task.done():
             await wake.wait()
@@ -67,9 +65,11 @@ async def connect(
     sock = await _dial(await _addresses(host, port, loop), loop)
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if fits(loop):
+        link = SocketTransport(loop, sock)
+        inside = link if tls is None else await secured(loop, link, tls, tls_name)
+        return Conn(inside, None, loop.time())
     try:
-        if tls is None and fits(loop):
-            return Conn(SocketTransport(loop, sock), None, loop.time())
         if tls is None:
             reader, writer = await asyncio.open_connection(sock=sock)
         else:
@@ -164,10 +164,3 @@ def tls_context(ca_file: str) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=ca_file or None)
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def small_tls_buffers() -> None:
-    """Make asyncio's TLS connections hold `TLS_BUFFER` bytes instead of 256 KiB (process-wide)."""
-    from asyncio import sslproto
-
-    sslproto.SSLProtocol.max_size = TLS_BUFFER

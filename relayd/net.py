@@ -1,9 +1,9 @@
 """Sockets: a connection with a bounded buffer.
 
 `asyncio.start_server` accepts and `dial` connects; what they open is handed to a `Conn`, whose
-callbacks cost less per read than a stream and two tasks. On asyncio's own loop a plain socket is
-read and written by our own `transport`; TLS, and uvloop, by the loop's. Does not know HTTP,
-providers, or what a byte means.
+callbacks cost less per read than a stream and two tasks. On asyncio's own loop it is read and
+written by our own `transport`, on uvloop by the loop's. Does not know HTTP, providers, or what a
+byte means.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
+from .tlstransport import TlsTransport
 from .transport import READ_SIZE, WRITE_HIGH, SocketTransport, fits
 from .wake import Wake
+
+Link = SocketTransport | TlsTransport
+"""Transports of our own, which a loop over a selector has."""
 
 BUFFER = 4 * READ_SIZE
 """Bytes kept for a reader that is behind before reading pauses, where nobody set another limit."""
@@ -105,10 +109,10 @@ class Conn(asyncio.Protocol):
     )
 
     def __init__(
-        self, link: SocketTransport | asyncio.StreamWriter, wake: Wake | None, born: float
+        self, link: Link | asyncio.StreamWriter, wake: Wake | None, born: float
     ) -> None:
         self.transport: Any  # Any: read and write side in one object
-        if isinstance(link, SocketTransport):
+        if not isinstance(link, asyncio.StreamWriter):
             self.transport = link
             self.write = link.write
         else:

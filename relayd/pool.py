@@ -83,8 +83,8 @@ class Pool(Generic[C]):
 
     def drop(self, origin: Origin, conn: C, data: bytes = b"") -> None:
         """Close a connection on which something arrived (`data`, or its end) while it was idle."""
-        idle = self._idle.get(origin, ())
-        if conn in idle:
+        idle = self._idle.get(origin)
+        if idle is not None and conn in idle:
             idle.remove(conn)
             conn.close()
 

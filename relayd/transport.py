@@ -119,7 +119,7 @@ class SocketTransport(asyncio.Transport):
         except (BlockingIOError, InterruptedError):
             return
         except OSError as exc:
-            self._lose(exc)
+            self.lose(exc)
             return
         try:
             if data:
@@ -130,7 +130,7 @@ class SocketTransport(asyncio.Transport):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:  # noqa: BLE001  (bytes are lost: the protocol must not go on)
-            self._fault(exc)
+            self.fault(exc)
 
     def _end(self) -> None:
         self._at_end = True
@@ -151,7 +151,7 @@ class SocketTransport(asyncio.Transport):
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as exc:
-            self._lose(exc)
+            self.lose(exc)
             return
         if sent != len(data):
             self._free = False
@@ -206,7 +206,7 @@ class SocketTransport(asyncio.Transport):
         except (BlockingIOError, InterruptedError):
             return
         except OSError as exc:
-            self._lose(exc)
+            self.lose(exc)
             return
         del self._backlog[:sent]
         self._measure()  # the protocol may write more, or close
@@ -244,15 +244,16 @@ class SocketTransport(asyncio.Transport):
 
     def abort(self) -> None:
         """Close; what is not sent is lost."""
-        self._lose(None)
+        self.lose(None)
 
-    def _fault(self, exc: BaseException) -> None:
+    def fault(self, exc: BaseException) -> None:
         """The protocol failed."""
         context = {"message": "a protocol failed", "exception": exc, "protocol": self._protocol}
         self._loop.call_exception_handler(context)
-        self._lose(exc)
+        self.lose(exc)
 
-    def _lose(self, exc: BaseException | None) -> None:
+    def lose(self, exc: BaseException | None) -> None:
+        """Close at once, for this reason: what `connection_lost` is told."""
         if self._gone:
             return
         self._closing = True

@@ -21,8 +21,8 @@ TIERS = {
     "outcomes refusal knownlines events usage repeat",
     1: "providers failover http1 response pool config config.* adapters adapters.* families tally "
     "picture",
-    2: "net transport poller wake dial stores stores.* turns breakers sdnotify accesslog logsink "
-    "metrics",
+    2: "net transport tlstransport poller wake dial stores stores.* turns breakers sdnotify "
+    "accesslog logsink metrics",
     3: "reach job upstream pump outbound admission engine exchange replies relay sink sinks "
     "httpsink fetch queuesink runtime visit smallapi embed",
     4: "endpoints session server asgi app status statuspage gauges admin",

@@ -7,7 +7,6 @@ import contextlib
 import socket
 import ssl
 import threading
-from asyncio import sslproto
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,10 +17,8 @@ import uvloop
 
 from relayd.dial import (
     EYEBALLS_DELAY,
-    TLS_BUFFER,
     connect,
     race,
-    small_tls_buffers,
     tls_context,
 )
 from relayd.net import Conn
@@ -326,12 +323,6 @@ def test_a_ca_file_that_is_none_is_a_fault(tmp_path: Path) -> None:
         tls_context(str(tmp_path / "none"))
     with pytest.raises(ssl.SSLError):
         tls_context(str(tmp_path / "empty"))
-
-
-def test_tls_buffers_can_be_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sslproto.SSLProtocol, "max_size", sslproto.SSLProtocol.max_size)
-    small_tls_buffers()
-    assert sslproto.SSLProtocol.max_size == TLS_BUFFER
 
 
 # ------------------------------------------------------------------ a race with the clock

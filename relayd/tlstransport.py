@@ -1,0 +1,288 @@
+"""TLS to a provider over a `SocketTransport`: what comes is decrypted in the same call.
+
+For loops over a selector; uvloop keeps its own. asyncio's own TLS takes a read through five calls
+and a buffer of its own per connection. Client side only. Does not know what a byte means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from .transport import READ_SIZE, SocketTransport
+
+_NOBODY = asyncio.Protocol()
+
+
+class TlsTransport(asyncio.Transport, asyncio.Protocol):
+    """The transport of what is said inside TLS, and the protocol of the socket's own transport.
+
+    `secured` makes one. It reads once it has a protocol; `write` takes bytes alone and does nothing
+    once the transport closes. There is no half-close. A peer that ends its connection without a
+    close_notify has ended it: whether that is a cut is for the framing inside to say.
+    """
+
+    data_received: Callable[[bytes], None]  # type: ignore[assignment]  # a place, not a method
+    """What the socket's transport calls: the handshake first, then the reading."""
+
+    __slots__ = (
+        "_backlog",
+        "_closing",
+        "_done",
+        "_incoming",
+        "_link",
+        "_loop",
+        "_outgoing",
+        "_protocol",
+        "_read",
+        "_reading",
+        "_ssl",
+        "_write",
+        "data_received",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        link: SocketTransport,
+        context: ssl.SSLContext,
+        name: str,
+    ) -> None:
+        super().__init__()
+        self._loop = loop
+        self._link = link
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self._read = self._ssl.read
+        self._write = self._ssl.write
+        self._protocol: Any = _NOBODY  # Any: a protocol's methods may be places
+        self._backlog = bytearray()  # written while the peer negotiates anew, not yet encrypted
+        self._reading = False
+        self._closing = False
+        self._done: asyncio.Future[None] = loop.create_future()  # the handshake
+        self.data_received = self._shake
+
+    async def handshake(self) -> None:
+        """Agree with the peer; raises `ssl.SSLError` or `OSError`."""
+        self._link.set_protocol(self)
+        self._shake(b"")
+        await self._done
+
+    def _shake(self, data: bytes) -> None:
+        self._incoming.write(data)
+        fault: ssl.SSLError | None = None
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except ssl.SSLError as exc:
+            fault = exc
+        self._link.pause_reading()  # until there is somebody to tell
+        self.data_received = self._decrypt
+        self._flush()
+        self._shaken(fault)
+
+    def _shaken(self, fault: Exception | None) -> None:
+        if self._done.done():
+            return
+        if fault is None:
+            self._done.set_result(None)
+        else:
+            self._done.set_exception(fault)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Who is told from now on."""
+        self._protocol = protocol
+        self.resume_reading()
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Who is told."""
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """`ssl_object`, and what the socket's transport knows."""
+        return self._ssl if name == "ssl_object" else self._link.get_extra_info(name, default)
+
+    # Reading.
+
+    def is_reading(self) -> bool:
+        """Whether the protocol is given what comes."""
+        return self._reading
+
+    def pause_reading(self) -> None:
+        """Leave what comes to the kernel; what was read already waits here."""
+        self._reading = False
+        self._link.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Give the protocol what comes, up to the peer's end."""
+        if self._reading or self._closing:
+            return
+        self._reading = True
+        if self._incoming.pending:
+            self._loop.call_soon(self._resume)
+        else:
+            self._link.resume_reading()
+
+    def _resume(self) -> None:
+        """Go on with what was read before the pause; it must not wait for the next byte."""
+        if not self._reading:
+            return
+        try:
+            self._decrypt(b"")
+        except Exception as exc:  # noqa: BLE001  (as the socket's transport does)
+            self._link.fault(exc)
+        if self._reading:
+            self._link.resume_reading()
+
+    def _decrypt(self, data: bytes) -> None:
+        incoming, read = self._incoming, self._read
+        incoming.write(data)
+        try:
+            # A record a time. To ask for one more than there is would cost an exception.
+            while incoming.pending and self._reading:
+                text = read(READ_SIZE)
+                if not text:
+                    self._end()
+                    return
+                received = self._protocol.data_received
+                received(text)
+        except ssl.SSLWantReadError:
+            pass  # the rest of a record is on its way
+        except ssl.SSLError as exc:
+            self._lose(exc)
+            return
+        if self._backlog:
+            self._encrypt_backlog()
+        if self._outgoing.pending:
+            self._flush()
+
+    def _end(self) -> None:
+        """The peer's close_notify."""
+        self.pause_reading()
+        self._protocol.eof_received()
+        self.close()
+
+    # Writing.
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        """Send; nothing happens once the transport is closing."""
+        if self._closing:
+            return
+        if self._backlog:
+            self._backlog += data
+            return
+        write, sent, size = self._write, 0, len(data)
+        try:
+            while sent < size:  # a record a time
+                sent += write(memoryview(data)[sent:] if sent else data)
+        except ssl.SSLWantReadError:
+            self._backlog += memoryview(data)[sent:]
+        except ssl.SSLError as exc:
+            self._lose(exc)
+            return
+        self._flush()
+
+    def _encrypt_backlog(self) -> None:
+        data = bytes(self._backlog)
+        self._backlog.clear()
+        self.write(data)
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._link.write(self._outgoing.read())
+
+    def can_write_eof(self) -> bool:
+        """TLS is closed as a whole here."""
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Above how many encrypted bytes the protocol has to pause, at how many it may go on."""
+        self._link.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes not yet taken by the kernel."""
+        return self._link.get_write_buffer_size() + len(self._backlog)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Low and high."""
+        return self._link.get_write_buffer_limits()
+
+    # What else the socket's transport calls.
+
+    def eof_received(self) -> bool:
+        """The connection has ended, with or without a close_notify before."""
+        self._shaken(ConnectionResetError("the peer ended the TLS handshake"))
+        self._protocol.eof_received()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more comes or goes."""
+        self._closing = True
+        self._reading = False
+        self._shaken(exc or ConnectionAbortedError("the TLS handshake was given up"))
+        protocol, self._protocol = self._protocol, _NOBODY
+        self.data_received = _discard  # no circle is left
+        protocol.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The peer reads slower than is written."""
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._protocol.resume_writing()
+
+    # The end.
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or will be when everything was sent."""
+        return self._closing
+
+    def close(self) -> None:
+        """Send what was written and a close_notify, then close; the peer's is not waited for."""
+        if self._closing:
+            return
+        self._closing = True
+        self._reading = False
+        with contextlib.suppress(ssl.SSLError):  # it wants the peer's, or never agreed with it
+            self._ssl.unwrap()
+        self._flush()
+        self._link.close()
+
+    def abort(self) -> None:
+        """Close; what is not sent is lost."""
+        self._lose(None)
+
+    def _lose(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._reading = False
+        self._flush()  # the alert that says why, if there is one
+        self._link.lose(exc)
+
+
+def _discard(data: bytes) -> None:
+    """Nobody reads any more."""
+
+
+async def secured(
+    loop: asyncio.AbstractEventLoop, link: SocketTransport, context: ssl.SSLContext, name: str
+) -> TlsTransport:
+    """TLS with a server of this name, over a connected socket that is closed if it fails.
+
+    Raises `ssl.SSLError` (`ssl.SSLCertVerificationError` for the certificate), `OSError`, or
+    `ValueError` for a name that none can have.
+    """
+    try:
+        transport = TlsTransport(loop, link, context, name)
+        await transport.handshake()
+    except BaseException:
+        link.abort()
+        raise
+    return transport
