@@ -83,9 +83,9 @@ def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None)
         _refuse_odd_bytes(head)
         start, fields = _parse(head, limit)
         return _judge(start, fields, dict(reversed(fields)))
-    first, *lines = head[:-4].split(b"\r\n")
-    found = known.fields(lines)
-    if (seen := known.start(first)) and all(found):
+    lines = head.split(b"\r\n")
+    found = known.fields(lines[1:-2])  # behind the last field: an empty line, and nothing
+    if (seen := known.start(lines[0])) and all(found):
         named: dict[bytes, bytes] = dict(found)
         if len(named) == len(found) and b"host" in named:  # nothing new, nothing twice
             return _judge(seen, found, named)
@@ -204,8 +204,8 @@ def listed(fields: Fields, first: dict[bytes, bytes], name: bytes) -> bytes:
 
 def closes(fields: Fields, first: dict[bytes, bytes]) -> bool:
     """Whether `Connection` says so, in any of its fields."""
-    options = listed(fields, first, b"connection")
-    return options.lower().find(b"close") >= 0 and b"close" in tokens(options)
+    options = listed(fields, first, b"connection").lower()
+    return options != b"keep-alive" and b"close" in tokens(options)
 
 
 def request_body(request: Request) -> Body:

@@ -92,7 +92,8 @@ FORGOTTEN = Facts(None, False, False, {}, 0, True)
 def read(body: bytes, surface: Surface) -> Facts:
     """Judge a whole request body. Raises BodyFault with words for the client."""
     text = _letters(body)
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(body) > MAX_DEPTH:
+    openings = len(body) - len(body.translate(None, b"[{"))
+    if openings > MAX_DEPTH and _depth(body) > MAX_DEPTH:
         raise BodyFault(f"the body nests deeper than {MAX_DEPTH} levels")
     outline = _outline(text)
     top, spans, insert_at = outline

@@ -248,7 +248,8 @@ class Conn(asyncio.Protocol):
 
     def silence(self) -> None:
         """Nobody listens any more."""
-        self.sink = None
+        if self._sink is not None:
+            self.sink = None
         self.wake = None
         self.on_end = self.on_writable = self.on_behind = _nothing
 

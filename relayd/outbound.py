@@ -102,7 +102,7 @@ class Outbound:
         self._codes = config.failover.codes
         self._expose = config.errors.expose is Expose.REQUEST
         self._mask = mask
-        self._heads: dict[tuple[str, Surface, str], bytes] = {}
+        self._heads: dict[tuple[str, Surface, str, bool], bytes] = {}
         self._models: dict[str, bytes] = {}
         self._origins = {provider.name: origin(provider) for provider in config.providers}
 
@@ -132,21 +132,20 @@ class Outbound:
         return set(self._origins.values())
 
     def _head(self, ask: Ask, provider: Provider, key: Secret | None, length: int) -> bytes:
-        name = (provider.name, ask.surface, key.id if key else "")
+        name = (provider.name, ask.surface, key.id if key else "", ask.streaming)
         fixed = self._heads.get(name)
         if fixed is None:
-            fixed = self._heads[name] = fixed_head(provider, ask.surface, key)
-        return b"%b%b%bX-Request-ID: %b\r\nContent-Length: %d\r\n\r\n" % (
+            fixed = fixed_head(provider, ask.surface, key) + _ACCEPT[ask.streaming]
+            self._heads[name] = fixed
+        return b"%b%bX-Request-ID: %b\r\nContent-Length: %d\r\n\r\n" % (
             fixed,
-            _ACCEPT[ask.streaming],
             ask.crossing,
             ask.request_id.encode("ascii"),
             length,
         )
 
     def _body(self, ask: Ask, candidate: Candidate) -> bytes:
-        model = candidate.hinted(ask.hint)
-        provider = candidate.provider
+        model, provider = candidate.hinted(ask.hint), candidate.provider
         replace: dict[str, bytes] = {}
         if provider.no_train:
             own = ask.facts.value(ask.body, "provider")

@@ -103,7 +103,7 @@ class Candidate:
 
     def hinted(self, hint: str | None) -> str | None:
         """The model for a `model_hint` of the small API; `model` where the hint has none."""
-        return dict(self.models).get(hint or "", self.model)
+        return dict(self.models).get(hint or "", self.model) if self.models else self.model
 
 
 @dataclass(frozen=True, slots=True)
