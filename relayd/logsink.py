@@ -38,6 +38,9 @@ class _State(Enum):
     CLOSED = "nobody reads any more, or the sink was closed"
 
 
+_IDLE, _TIMED, _DUE, _BLOCKED, _CLOSED = _State  # looked up once (see `surfaces`)
+
+
 class StreamSink:
     """Writes lines to `fd` in batches, in the order they came. For one thread.
 
@@ -53,7 +56,7 @@ class StreamSink:
         self._held = 0
         self._lost = 0
         self._delivered = False
-        self._state = _State.IDLE
+        self._state = _IDLE
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.Handle | None = None
         self._out = _open(fd)
@@ -61,22 +64,22 @@ class StreamSink:
     def write(self, line: bytes) -> None:
         """Takes one line; drops and counts it if `limit` bytes wait already."""
         held = self._held + len(line)
-        if held > self._limit or self._state is _State.CLOSED:
+        if held > self._limit or self._state is _CLOSED:
             self._lost += 1
             return
         self._held = held
         self._lines.append(line)
-        if self._state is _State.IDLE:
+        if self._state is _IDLE:
             self._plan()
-        elif held > FLUSH_BYTES and self._state is _State.TIMED:
+        elif held > FLUSH_BYTES and self._state is _TIMED:
             self._hurry()
 
     def close(self) -> None:
         """Writes what waits, within `CLOSE_SECONDS`; what comes later is dropped. Idempotent."""
-        if self._state is _State.CLOSED:
+        if self._state is _CLOSED:
             return
         self._rest()
-        self._state = _State.DUE  # a report made now joins the lines below
+        self._state = _DUE  # a report made now joins the lines below
         deadline = time.monotonic() + CLOSE_SECONDS
         self._finish(deadline)
         self._confess()
@@ -90,13 +93,13 @@ class StreamSink:
             self._finish(time.monotonic() + CLOSE_SECONDS)
             self._confess()
             return
-        self._state = _State.TIMED
+        self._state = _TIMED
         self._timer = self._loop.call_later(FLUSH_SECONDS, self._flush)
 
     def _hurry(self) -> None:
         assert self._loop is not None
         self._rest()
-        self._state = _State.DUE
+        self._state = _DUE
         self._timer = self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
@@ -104,9 +107,9 @@ class StreamSink:
         if self._push():
             self._rest()
             self._confess()
-        elif self._state is not _State.BLOCKED:
+        elif self._state is not _BLOCKED:
             self._rest()
-            self._state = _State.BLOCKED
+            self._state = _BLOCKED
             self._loop.add_writer(self._out.fd, self._flush)
 
     def _finish(self, deadline: float) -> None:
@@ -150,25 +153,25 @@ class StreamSink:
     def _confess(self) -> None:
         # Only after a success: a report that is lost itself must not cause the next one.
         delivered, self._delivered = self._delivered, False
-        if self._lost and delivered and self._state is not _State.CLOSED:
+        if self._lost and delivered and self._state is not _CLOSED:
             lost, self._lost = self._lost, 0
             self.report(lost)
 
     def _rest(self) -> None:
         """No timer and no watch on the descriptor any more."""
         if self._loop is not None and not self._loop.is_closed():
-            if self._state is _State.BLOCKED:
+            if self._state is _BLOCKED:
                 self._loop.remove_writer(self._out.fd)
             if self._timer is not None:
                 self._timer.cancel()
         self._timer = None
-        if self._state is not _State.CLOSED:
-            self._state = _State.IDLE
+        if self._state is not _CLOSED:
+            self._state = _IDLE
 
     def _end(self) -> None:
-        if self._state is not _State.CLOSED:
+        if self._state is not _CLOSED:
             self._rest()
-            self._state = _State.CLOSED
+            self._state = _CLOSED
             self._lines.clear()
             self._held = 0
             self._out.close()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from .answers import CONTENT, ERROR, FINAL
 from .framing import BadChunk
 from .job import Answer
-from .outcomes import End
+from .outcomes import COMPLETE, End
 from .repeat import Repeat
 from .sink import Sink
 from .sse import Watcher
@@ -254,7 +254,7 @@ class Pump:
         if watcher is not None and watcher.error:
             self._stop(End.UPSTREAM_ERROR_EVENT)
         elif watcher is not None and watcher.finished:
-            self._stop(End.COMPLETE)
+            self._stop(COMPLETE)
         else:
             self._stop(End.UPSTREAM_STALLED)
 
@@ -275,11 +275,11 @@ class Pump:
         """The body ended as announced; a stream must also have said that it is finished."""
         watcher = self._watcher
         if watcher is None:
-            self._stop(End.COMPLETE)
+            self._stop(COMPLETE)
             return
         watcher.close()
         finished = watcher.finished and not watcher.error
-        self._stop(End.COMPLETE if finished else self._truncated())
+        self._stop(COMPLETE if finished else self._truncated())
 
     def _truncated(self) -> End:
         watcher = self._watcher

@@ -49,6 +49,9 @@ class _Mode(Enum):
     ENDED = auto()  # broken, or behind an error: nothing is judged any more
 
 
+START, EVENTS, COMMENT, LARGE, ENDED = _Mode  # looked up once (see `surfaces`)
+
+
 class Watcher:
     """The state of one stream.
 
@@ -81,7 +84,7 @@ class Watcher:
         self._reading = READINGS[surface]
         self._telling = self._reading.telling
         self._affirms = self._reading.affirms
-        self._mode = _Mode.START
+        self._mode = START
         self._skip_lf = False
         self._held = bytearray()  # an event begun, at most MAX_EVENT + 1
         self._head = b""  # LARGE: its first MAX_EVENT bytes
@@ -98,14 +101,14 @@ class Watcher:
     @property
     def at_boundary(self) -> bool:
         """Whether an event put in here would be read as one of its own."""
-        idle = self._mode is not _Mode.COMMENT and self._mode is not _Mode.LARGE
+        idle = self._mode is not COMMENT and self._mode is not LARGE
         return idle and not self._held and not self.broken
 
     @property
     def at_start(self) -> bool:
         """Whether what comes next begins an event, and one that will be judged."""
         clean = not self._held and not self._skip_lf and not self.final
-        return clean and self._mode is _Mode.EVENTS
+        return clean and self._mode is EVENTS
 
     def text(self, event: bytes) -> int:
         """Where the text begins of an event that surely says content and nothing else, or -1."""
@@ -124,7 +127,7 @@ class Watcher:
             return self._feed(data)
         except Exception:  # noqa: BLE001  # whatever it is, the stream itself must go on
             self.broken = True
-            self._mode = _Mode.ENDED
+            self._mode = ENDED
             return 0
 
     def close(self) -> int:
@@ -133,29 +136,29 @@ class Watcher:
         `at_boundary` stays what it was.
         """
         mode = self._mode
-        if self._closed or mode is _Mode.ENDED:
+        if self._closed or mode is ENDED:
             return 0
         self._closed = True
-        if mode is _Mode.LARGE and self._tail.rstrip().endswith(b"}"):
+        if mode is LARGE and self._tail.rstrip().endswith(b"}"):
             return self._large(self._head, self._tail)
         block = bytes(self._held)
-        if block and mode is _Mode.EVENTS and is_whole(_fields(block)[1]):
+        if block and mode is EVENTS and is_whole(_fields(block)[1]):
             return self._block(block)
         return 0
 
     # ---- bytes to LF-only text
 
     def _feed(self, data: bytes) -> int:
-        if self._mode is not _Mode.EVENTS:
-            if self._mode is _Mode.ENDED:
+        if self._mode is not EVENTS:
+            if self._mode is ENDED:
                 return 0
-            if self._mode is _Mode.START:
+            if self._mode is START:
                 data = self._start(data)
         if self._skip_lf or data.find(b"\r") >= 0:  # `in` takes ten times as long
             data = self._with_line_feeds(data)
         if not data:
             return 0
-        if self._mode is _Mode.EVENTS:
+        if self._mode is EVENTS:
             return self._append(data)
         return self._resume(data)
 
@@ -166,7 +169,7 @@ class Watcher:
             self._held[:] = data
             return b""
         self._held.clear()
-        self._mode = _Mode.EVENTS
+        self._mode = EVENTS
         return data.removeprefix(_BOM)
 
     def _with_line_feeds(self, data: bytes) -> bytes:
@@ -181,18 +184,18 @@ class Watcher:
 
     def _resume(self, data: bytes) -> int:
         """Look for the end of what is not kept; go on behind it."""
-        if self._mode is _Mode.COMMENT:
+        if self._mode is COMMENT:
             end = data.find(b"\n")
             if end < 0:
                 return 0
-            self._mode = _Mode.EVENTS
+            self._mode = EVENTS
             return self._append(data[end + 1 :])
         window = self._tail + data
         end = window.find(_END)
         if end < 0:
             self._tail = window[-TAIL - 1 :]
             return 0
-        self._mode = _Mode.EVENTS
+        self._mode = EVENTS
         flags = self._large(self._head, window[max(0, end - TAIL) : end])
         return flags if self.error else flags | self._append(window[end + 2 :])
 
@@ -220,7 +223,7 @@ class Watcher:
         """Keep the beginning of an event; comments and empty lines before it are done with."""
         data = data[_idle(data) :]
         if data.startswith(b":"):
-            self._mode = _Mode.COMMENT
+            self._mode = COMMENT
             return 0
         self._held += data
         return self._limit()
@@ -230,7 +233,7 @@ class Watcher:
         held = self._held
         if len(held) <= MAX_EVENT + 1:
             return 0
-        self._mode = _Mode.LARGE
+        self._mode = LARGE
         self._head = bytes(held[:MAX_EVENT])
         self._tail = bytes(held[-TAIL - 1 :])
         held.clear()
@@ -289,7 +292,7 @@ class Watcher:
         self.usage = merged(self.usage, said.usage)
         if flags & ERROR:
             self.error = True
-            self._mode = _Mode.ENDED
+            self._mode = ENDED
         return flags
 
 
