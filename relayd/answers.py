@@ -79,7 +79,7 @@ class Reading:
         if event == b"error":
             return _FAILED
         told = self.telling(data) >= 0 or self.telling(event) >= 0
-        if not told and b"\n" not in data and self.affirms(data):
+        if not told and data.find(b"\n") < 0 and self.affirms(data):
             return _CONTENTFUL
         document = _document(data)
         if document is None:

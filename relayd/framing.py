@@ -181,16 +181,21 @@ class Chunked:
                     raise BadChunk("trailers are too long or not ended by CR LF")
                 self._carry = data[at:]
                 return
-            if b"\n" in data[at:line] or b"\r" in data[at:line]:
-                raise BadChunk("trailer line not ended by CR LF")
-            if line > at and (data[at] in b" \t:" or b":" not in data[at:line]):
-                raise BadChunk("trailer line is no field")
+            if line > at:
+                _judge_trailer(data[at:line])
             self._trailer += line + 2 - at
             if self._trailer > MAX_TRAILERS:
                 raise BadChunk(f"trailers over {MAX_TRAILERS} bytes")
             self.done = line == at
             at = line + 2
         self.rest += data[at:]
+
+
+def _judge_trailer(line: bytes) -> None:
+    if b"\n" in line or b"\r" in line:
+        raise BadChunk("trailer line not ended by CR LF")
+    if line[0] in b" \t:" or b":" not in line:
+        raise BadChunk("trailer line is no field")
 
 
 def _chunk_size(line: bytes) -> int:

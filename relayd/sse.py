@@ -177,7 +177,7 @@ class Watcher:
         if self._skip_lf and data:
             self._skip_lf = False
             data = data.removeprefix(b"\n")
-        if b"\r" in data:
+        if data.find(b"\r") >= 0:
             self._skip_lf = data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         return data
@@ -305,7 +305,7 @@ def _idle(data: bytes) -> int:
 
 def _fields(block: bytes) -> tuple[bytes, bytes]:
     """The event's name and its data lines, joined."""
-    if block.startswith(b"data:") and b"\n" not in block:
+    if block.startswith(b"data:") and block.find(b"\n") < 0:
         return b"", block[5:].removeprefix(b" ")
     event = b""
     lines = []
