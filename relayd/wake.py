@@ -48,6 +48,7 @@ class Wake:
     __slots__ = ("_asyncio_future_blocking", "_context", "_loop", "_step", "why")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = False  # True from a wait until its task has seen it
         self._loop = loop
         self._step: Callable[[Wake], object] | None = None  # of the task that waits
         self._context: Context

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
+from collections.abc import Callable
 
 import pytest
 
@@ -82,6 +85,124 @@ async def test_a_wait_can_be_cancelled_and_begun_again() -> None:
     loop().call_later(2, wake.wake)
     with takes(2):
         await wake.wait()
+
+
+def test_a_task_knows_it_as_a_future() -> None:
+    with contextlib.closing(asyncio.new_event_loop()) as own:
+        assert asyncio.isfuture(Wake(own))
+
+
+class Waiting:
+    """A task that waits again and again, and what it did."""
+
+    def __init__(self, wake: Wake) -> None:
+        self.wake = wake
+        self.rounds = 0
+        self.task = loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await self.wake.wait()
+            self.rounds += 1
+
+    async def end(self) -> None:
+        self.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await self.task
+
+
+async def test_a_turn_lets_the_task_go_on_within_the_call() -> None:
+    waiting = Waiting(Wake(loop()))
+    seen: list[int] = []
+
+    def callback() -> None:
+        for _ in range(2):
+            waiting.wake.turn()
+            seen.append(waiting.rounds)
+
+    await asyncio.sleep(1)
+    loop().call_soon(callback)
+    await asyncio.sleep(1)
+    assert seen == [1, 2]
+    await waiting.end()
+
+
+async def test_a_wake_lets_the_task_go_on_in_its_turn() -> None:
+    waiting = Waiting(Wake(loop()))
+    seen: list[int] = []
+    await asyncio.sleep(1)
+    loop().call_soon(lambda: (waiting.wake.wake(), seen.append(waiting.rounds)))
+    await asyncio.sleep(1)
+    assert (seen, waiting.rounds) == ([0], 1)
+    await waiting.end()
+
+
+async def test_a_turn_by_another_task_waits_for_its_own() -> None:
+    waiting = Waiting(Wake(loop()))
+    await asyncio.sleep(1)
+    waiting.wake.turn()
+    assert waiting.rounds == 0
+    await asyncio.sleep(1)
+    assert waiting.rounds == 1
+    await waiting.end()
+
+
+@pytest.mark.parametrize("ends", [Wake.wake, Wake.turn])
+async def test_the_task_goes_on_in_its_own_context(ends: Callable[[Wake], None]) -> None:
+    whose = contextvars.ContextVar("whose", default="nobody's")
+    wake = Wake(loop())
+
+    async def waits() -> str:
+        whose.set("the task's")
+        await wake.wait()
+        return whose.get()
+
+    task = loop().create_task(waits())
+    await asyncio.sleep(1)
+    loop().call_soon(ends, wake)
+    assert await task == "the task's"
+
+
+@pytest.mark.parametrize("ends", [Wake.wake, Wake.turn])
+@pytest.mark.parametrize("first", ["cancel", "end"])
+async def test_a_cancelled_wait_is_cancelled_whatever_ends_it(
+    first: str, ends: Callable[[Wake], None]
+) -> None:
+    waiting = Waiting(Wake(loop()))
+    await asyncio.sleep(1)
+    if first == "cancel":
+        waiting.task.cancel()
+        ends(waiting.wake)
+    else:
+        ends(waiting.wake)
+        waiting.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting.task
+    assert waiting.rounds == 0
+    waiting.wake.wake()  # nobody is there any more
+    waiting.wake.turn()
+    await asyncio.sleep(1)
+
+
+async def test_a_cancellation_has_its_words() -> None:
+    waiting = Waiting(Wake(loop()))
+    await asyncio.sleep(1)
+    waiting.task.cancel("enough")
+    with pytest.raises(asyncio.CancelledError, match="enough"):
+        await waiting.task
+
+
+async def test_a_task_that_was_cancelled_before_it_waits_does_not_wait() -> None:
+    wake = Wake(loop())
+
+    async def waits() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await wake.wait()
+
+    with takes(0), pytest.raises(asyncio.CancelledError):
+        await loop().create_task(waits())
 
 
 # ------------------------------------------------------------------ alarm
