@@ -149,8 +149,8 @@ def usage_of(body: bytes, surface: Surface) -> tuple[Usage | None, str | None]:
 
     Found by searching, not by parsing: of the usage the last one counts, of the reasons the first.
     """
-    ended_by = _ENDS[surface]
-    found = _first_said(ended_by, body) if ended_by else None
+    key = _REASON_KEYS[surface]
+    found = _first_said(key, body) if key else None
     reason = found.decode("utf-8", "replace")[:MAX_REASON] if found else None
     return read_usage(last_usage(body)), reason
 
@@ -227,16 +227,16 @@ _ERROR_HEAD = re.compile(
     rb'\s*\{\s*(?:"error"\s*:\s*[^n\s]|"type"\s*:\s*"error"|"object"\s*:\s*"error")'
 )
 _KIND_HEAD = re.compile(rb'\s*\{[^{}]*?"type"\s*:\s*"([^"\\]+)"')
-_ENDED_BY = b'"finish_reason"'
-_ENDS = {
-    Surface.CHAT: _ENDED_BY,
-    Surface.COMPLETIONS: _ENDED_BY,
+_FINISH_REASON = b'"finish_reason"'
+_REASON_KEYS = {
+    Surface.CHAT: _FINISH_REASON,
+    Surface.COMPLETIONS: _FINISH_REASON,
     Surface.EMBEDDINGS: None,
     Surface.RESPONSES: b'"status"',
     Surface.MESSAGES: b'"stop_reason"',
 }
 """The key of the finish reason."""
-assert set(_ENDS) == set(Surface)
+assert set(_REASON_KEYS) == set(Surface)
 _SAID = re.compile(rb'\s*:\s*"([^"\\]+)"').match
 _CHOICES_END = re.compile(
     rb'"(?:error"|usage"\s*:\s*\{|finish_reason"\s*:\s*(?:"[^"]|[^n"\s]))'
@@ -338,7 +338,7 @@ def _first_said(key: bytes, data: bytes) -> bytes | None:
 def _sketch(head: bytes, tail: bytes) -> Document:
     """The few members of a large event that matter, in all the places where they are looked for."""
     kind = _KIND_HEAD.match(head)
-    reason = _first_said(_ENDED_BY, tail)
+    reason = _first_said(_FINISH_REASON, tail)
     usage = last_usage(tail)
     return {
         "type": kind[1].decode("utf-8", "replace") if kind else None,

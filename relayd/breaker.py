@@ -36,7 +36,7 @@ class State(StrEnum):
     HALF_OPEN = "half-open"
 
 
-CLOSED, OPEN, HALF_OPEN = State  # looked up once (see `surfaces`)
+CLOSED, OPEN, HALF_OPEN = State.CLOSED, State.OPEN, State.HALF_OPEN  # as in `surfaces`
 
 
 class Verdict(StrEnum):

@@ -55,7 +55,7 @@ class Look(NamedTuple):
     rests: bool
 
 
-QUIET = Look(CLOSED, 0.0, False)
+CLEAR = Look(CLOSED, 0.0, False)
 """Nothing stands against asking."""
 
 
@@ -144,7 +144,7 @@ class Breakers:
         left = self.resting(provider, now) if self._table.rests else 0.0
         row = self._table.rows.get(provider)
         if row is None or row.until is None:
-            return Look(CLOSED, left, True) if left else QUIET
+            return Look(CLOSED, left, True) if left else CLEAR
         found = self._state(provider, row, now)
         wait = max(row.until - now, PROBE_WAIT if probing(row, now) else 0.0)
         return Look(found, max(wait, left, 0.0), left > 0)

@@ -24,7 +24,7 @@ EYEBALLS_DELAY = 0.25
 """Seconds before the next address is tried beside a slow one (RFC 8305, section 8)."""
 
 TLS_BYE = 1.0
-"""Seconds granted to a TLS peer for its close_notify."""
+"""Seconds granted to a TLS peer for its close_notify, where TLS is the loop's own (uvloop)."""
 
 
 async def race(

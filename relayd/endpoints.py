@@ -116,8 +116,8 @@ class Endpoints:
         surface = SURFACES[request.path]
         self._need_room(config)
         body = await visit.body()
-        self._need_room(config)  # taken while the body was on its way
         record.bytes_in = len(body)
+        self._need_room(config)  # it may have been taken while the body was on its way
         user = visit.user(config.server.user_header)
         lines = crossing(request.first, request.fields, surface)
         ask = ask_for(config, surface, body, lines, client, user, record, visit.began)
@@ -133,8 +133,8 @@ class Endpoints:
         config = setup.config
         self._need_room(config)
         body = await visit.body()
-        self._need_room(config)
         record.bytes_in = len(body)
+        self._need_room(config)  # as above
         user = visit.user(config.server.user_header)
         lines = crossing(visit.request.first, visit.request.fields, Surface.CHAT)
         ask = smallapi.ask_small(config, body, lines, client, user, record, visit.began)

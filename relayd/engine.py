@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .breaker import OPEN
-from .breakers import QUIET, Breakers, Permit
+from .breakers import CLEAR, Breakers, Permit
 from .config import Candidate, Config, Provider, Secret
 from .failover import READY, SOON, Ready, Standing
 from .masking import Masker
@@ -86,7 +86,7 @@ class Engine:
         """Whether a candidate can be asked now, and with which keys in which order."""
         provider = candidate.provider
         look = self.breakers.look(provider.name, now)
-        if look is not QUIET:
+        if look is not CLEAR:
             if look.state is OPEN:
                 return Ready(Standing.OPEN, look.retry_in)
             if look.rests:

@@ -159,8 +159,8 @@ class Exchange:
         if self._permit is not None:
             noted.breaker = self._permit.state
         self._record.attempts.append(noted)
-        clock = self._clock.now
-        began = clock()
+        now = self._clock.now
+        began = now()
         outcome, detail = INTERNAL, ""
         try:
             job = self._setup.outbound.job(self._ask, step.candidate, step.key)
@@ -175,7 +175,7 @@ class Exchange:
             outcome = INTERRUPTED[interrupt.why][0]
             raise
         finally:
-            noted.duration = clock() - began
+            noted.duration = now() - began
             noted.outcome = outcome
             self._judge(outcome)
             if outcome is not OK:
@@ -339,10 +339,9 @@ class Exchange:
             record.events, record.usage = watcher.events, watcher.usage
             record.finish_reason = watcher.finish_reason
         if end is COMPLETE or end in BLAMED:
-            record.ended_by = "provider"
+            self._end("provider", end)
         else:
-            record.ended_by = "client" if end in BY_CLIENT else "relayd"
-        record.end_reason = end
+            self._end("client" if end in BY_CLIENT else "relayd", end)
 
     def _end(self, by: str, end: End) -> None:
         self._record.ended_by = by

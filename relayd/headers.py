@@ -1,4 +1,4 @@
-"""Which header fields pass, in each direction, and which are added.
+"""The fields of a head, of either side: what they say together, and which of them pass.
 
 Both directions are allow-lists: hop-by-hop fields, credentials, cookies, `X-Accel-*` (nginx would
 obey them) and whatever else is not named here stay behind. Does not know framing.
@@ -7,6 +7,7 @@ obey them) and whatever else is not named here stay behind. Does not know framin
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from . import errors
 from .surfaces import Surface
@@ -14,6 +15,27 @@ from .surfaces import Surface
 Field = tuple[bytes, bytes]
 Fields = list[Field]
 """Names (in lower case where a head was read) and values, in their order."""
+
+VISIBLE = bytes(b for b in range(256) if b >= 0x20 and b != 0x7F) + b"\t\r\n"
+TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Bytes that a line of a head may hold, and those of a token (RFC 9110, 5.6.2)."""
+
+
+@dataclass(slots=True)
+class Head:
+    """What both heads have: `fields` in order, and `first` with the first value of each name."""
+
+    fields: Fields
+    first: dict[bytes, bytes]
+
+    def field(self, name: bytes) -> bytes | None:
+        """The first value of a field, `name` in lower case."""
+        return self.first.get(name)
+
+    def forget(self) -> None:
+        """Let go of the fields: nobody asks for them any more."""
+        self.fields, self.first = [], {}
+
 
 CROSSING = {
     surface: {b"openai-beta": b"OpenAI-Beta"}
@@ -37,7 +59,7 @@ MAX_CROSSING = 4096
 """Bytes of a client's fields that reach a provider, some 200 in earnest: a head that the provider
 resets for its size would count against the provider's breaker."""
 
-_CROSSING = {surface: frozenset(names | TRACE) for surface, names in CROSSING.items()}
+_MAY_CROSS = {surface: frozenset(names | TRACE) for surface, names in CROSSING.items()}
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
@@ -48,7 +70,7 @@ def crossing(first: dict[bytes, bytes], fields: Fields, surface: Surface) -> byt
     `first` has the first value of each field's name. Raises `errors.HeadTooLarge` for more than
     `MAX_CROSSING` bytes.
     """
-    if first.keys().isdisjoint(_CROSSING[surface]):
+    if first.keys().isdisjoint(_MAY_CROSS[surface]):
         return b""
     names = CROSSING[surface]
     traces = [value for name, value in fields if name == b"traceparent"]
@@ -77,6 +99,19 @@ def _picked(first: dict[bytes, bytes], fields: Fields, names: dict[bytes, bytes]
         return b""
     picked = [(names[name], value) for name, value in fields if name in found]
     return b"".join([b"%b: %b\r\n" % line for line in picked])
+
+
+def listed(first: dict[bytes, bytes], fields: Fields, name: bytes) -> bytes:
+    """The whole list of a field, however many lines it has."""
+    if len(first) == len(fields):
+        return first[name]
+    return b",".join([value for key, value in fields if key == name])
+
+
+def closes(first: dict[bytes, bytes], fields: Fields) -> bool:
+    """Whether `Connection` says so, in any of its fields."""
+    options = listed(first, fields, b"connection").lower()
+    return options != b"keep-alive" and b"close" in tokens(options)
 
 
 def connection_names(fields: Fields) -> set[bytes]:

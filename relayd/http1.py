@@ -19,29 +19,11 @@ import h11
 
 from . import errors
 from .framing import Body, Chunked, Length
-from .headers import Fields, tokens
+from .headers import TOKEN, VISIBLE, Fields, Head, closes, tokens
 from .knownlines import FRAMING, KnownLines, Start
 
-VISIBLE = bytes(b for b in range(256) if b >= 0x20 and b != 0x7F) + b"\t\r\n"
-TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _HOST = TOKEN.translate(None, b"#^`|") + b"(),;=:[]"  # of a name, an address and a port
 _CODED_TWICE = "Transfer-Encoding is not accepted beside Content-Length or HTTP/1.0"
-
-
-@dataclass(slots=True)
-class Head:
-    """What both heads have: `fields` in order, and `first` with the first value of each name."""
-
-    fields: Fields
-    first: dict[bytes, bytes]
-
-    def field(self, name: bytes) -> bytes | None:
-        """The first value of a field, `name` in lower case."""
-        return self.first.get(name)
-
-    def forget(self) -> None:
-        """Let go of the fields: nobody asks for them any more."""
-        self.fields, self.first = [], {}
 
 
 @dataclass(slots=True)
@@ -168,7 +150,7 @@ def _judge(start: Start, fields: Fields, first: dict[bytes, bytes]) -> Request:
     method, path, version = start
     length = first.get(b"content-length")
     coded = b"transfer-encoding" in first
-    keep_alive = version == b"1.1" and not (b"connection" in first and closes(fields, first))
+    keep_alive = version == b"1.1" and not (b"connection" in first and closes(first, fields))
     expects = b"expect" in first and version == b"1.1"
     if coded and (length is not None or version == b"1.0"):
         raise errors.BadFraming(_CODED_TWICE)
@@ -193,19 +175,6 @@ def _path(method: bytes, target: bytes) -> str:
     if not text.startswith("/") and text != "*" and method != b"CONNECT":
         raise errors.BadFraming("the request target is no path")
     return text
-
-
-def listed(fields: Fields, first: dict[bytes, bytes], name: bytes) -> bytes:
-    """The whole list of a field, however many lines it has."""
-    if len(first) == len(fields):
-        return first[name]
-    return b",".join([value for key, value in fields if key == name])
-
-
-def closes(fields: Fields, first: dict[bytes, bytes]) -> bool:
-    """Whether `Connection` says so, in any of its fields."""
-    options = listed(fields, first, b"connection").lower()
-    return options != b"keep-alive" and b"close" in tokens(options)
 
 
 def request_body(request: Request) -> Body:

@@ -38,7 +38,9 @@ class _State(Enum):
     CLOSED = "nobody reads any more, or the sink was closed"
 
 
-_IDLE, _TIMED, _DUE, _BLOCKED, _CLOSED = _State  # looked up once (see `surfaces`)
+# Looked up once (see `surfaces`).
+_IDLE, _TIMED, _DUE = _State.IDLE, _State.TIMED, _State.DUE
+_BLOCKED, _CLOSED = _State.BLOCKED, _State.CLOSED
 
 
 class StreamSink:

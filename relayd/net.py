@@ -91,7 +91,6 @@ class Conn(asyncio.Protocol):
         "born",
         "buffer",
         "data_received",
-        "drop",
         "ended",
         "error",
         "hold",
@@ -103,14 +102,13 @@ class Conn(asyncio.Protocol):
         "overran",
         "since",
         "transport",
+        "unasked",
         "wake",
         "writable",
         "write",
     )
 
-    def __init__(
-        self, link: Link | asyncio.StreamWriter, wake: Wake | None, born: float
-    ) -> None:
+    def __init__(self, link: Link | asyncio.StreamWriter, wake: Wake | None, born: float) -> None:
         self.transport: Any  # Any: read and write side in one object
         if not isinstance(link, asyncio.StreamWriter):
             self.transport = link
@@ -130,8 +128,8 @@ class Conn(asyncio.Protocol):
         self.lost = False
         self.error: Exception | None = None
         self.writable = True
-        self.born = self.since = born  # loop time; `since` and `drop` are its pool's
-        self.drop: Callable[..., None] | None = None
+        self.born = self.since = born  # loop time; `since` and `unasked` are its pool's
+        self.unasked: Callable[..., None] | None = None
         self.sink = None
         self.on_end: Callable[[], None] = _nothing
         self.on_writable: Callable[[], None] = _nothing
@@ -184,7 +182,7 @@ class Conn(asyncio.Protocol):
             self._salvage()
             self.wake = wake
         self.data_received = self.write = _discard  # nothing more comes, and no circle is left
-        self.drop = None
+        self.unasked = None
         self.writable = True
         self._end()
         self.on_writable()
@@ -263,7 +261,7 @@ class Conn(asyncio.Protocol):
     def abort(self) -> None:
         """Close now; what is not yet sent is lost."""
         self.silence()
-        if not self.lost:  # asyncio's transport has no loop any more
+        if not self.lost:
             self.transport.abort()
 
     def reset(self) -> None:
@@ -295,8 +293,8 @@ class Conn(asyncio.Protocol):
             asyncio.get_running_loop().call_later(LAST_WORDS, self._see_out, pending)
 
     def _salvage(self) -> None:
-        # A write that fails (EPIPE, RST) makes asyncio drop the connection with an answer unread
-        # in the kernel: an early 413 would be lost. Plain TCP only: TLS bytes mean nothing here.
+        # A write that fails (EPIPE, RST) drops the connection with an answer unread in the kernel:
+        # an early 413 would be lost. Plain TCP only: TLS bytes mean nothing here.
         if self.transport.get_extra_info("ssl_object") is not None:
             return
         fd = self.transport.get_extra_info("socket").fileno()

@@ -88,7 +88,7 @@ def wants_stream(surface: Surface, facts: Facts, stream: Stream) -> bool:
     return surface in STREAMING and (facts.stream or stream is Stream.ALWAYS)
 
 
-# Looked up once: on Python 3.11 a member costs a call each time it is asked of its class.
+# Looked up once (see `surfaces`).
 ANSWER, CONTENT, HEAD = Commit.ANSWER, Commit.CONTENT, Commit.HEAD
 
 

@@ -60,7 +60,7 @@ class Why(Enum):
     CUT = "cut"  # had to be whole, but has no terminal marker or no end of its own
 
 
-# Looked up once: on Python 3.11 a member costs a call each time it is asked of its class.
+# Looked up once (see `surfaces`).
 COMMIT, FAIL, LIMIT, MORE, WHOLE = (
     Verdict.COMMIT,
     Verdict.FAIL,

@@ -12,7 +12,7 @@ from .dial import connect, tls_context
 from .framing import Body
 from .net import Conn
 from .pool import Origin, Pool
-from .response import ResponseHead
+from .response import ResponseHead, ResponseLines
 from .wake import Clock
 
 
@@ -21,6 +21,7 @@ class Reach:
 
     def __init__(self, pool: Pool[Conn]) -> None:
         self.pool = pool
+        self.lines = ResponseLines()
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     def configure(self, size: int, idle_age: float, max_age: float, origins: set[Origin]) -> None:
@@ -46,9 +47,9 @@ class Reach:
         conn.silence()
         conn.resume()  # an answer's last read may have paused it, for a client that was behind
         if self.pool.give(origin, conn, now):
-            if conn.drop is None:
-                conn.drop = partial(self.pool.drop, origin, conn)
-            conn.on_end = conn.sink = conn.drop
+            if conn.unasked is None:
+                conn.unasked = partial(self.pool.drop, origin, conn)
+            conn.on_end = conn.sink = conn.unasked
 
     def context(self, ca_file: str) -> ssl.SSLContext:
         """One context per CA file, made at its first use (reading the system's takes 20 ms)."""

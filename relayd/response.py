@@ -2,10 +2,10 @@
 
     status line   HTTP/1.0 or 1.1, three digits, 100 to 999 (600 and up count as 5xx)
     fields        token ":" value; a fold becomes a space; control bytes are refused
-    framing       no body with 1xx, 204, 304; chunked wins over a length, and ends the connection;
-                  other codings, differing or odd lengths, coding in HTTP/1.0 are refused (6.3)
+    framing (6.3) no body with 1xx, 204, 304; chunked wins over a length, and ends the connection;
+                  other codings, differing or odd lengths, coding in HTTP/1.0 are refused
 
-Bodies are `framing`'s. Knows no configuration and no clock.
+Numbers of sections are RFC 9112's. Bodies are `framing`'s. Knows no configuration and no clock.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .framing import Body, Chunked, Length, UntilClose
-from .headers import Field, Fields, tokens
-from .http1 import TOKEN, VISIBLE, Head, closes, listed
+from .headers import TOKEN, VISIBLE, Field, Fields, Head, closes, listed, tokens
 
 MAX_RESPONSE_HEAD = 65536
 MAX_RESPONSE_FIELDS = 256
@@ -24,7 +23,8 @@ MAX_RESPONSE_FIELDS = 256
 
 MAX_REMEMBERED = 512
 MAX_REMEMBERED_LINE = 128
-"""Lines of response heads that are remembered, and bytes of one."""
+"""Lines of response heads that are remembered, and bytes of one: a dozen providers' worth of lines
+that come back, some 100 KiB at most."""
 
 _MAX_DIGITS = 18  # of a length: fits 64 bits
 _FOLD = re.compile(rb"\r\n[ \t]+")
@@ -46,7 +46,44 @@ class ResponseHead(Head):
     reusable: bool
 
 
-def take_response(buffer: bytearray) -> ResponseHead | None:
+class ResponseLines:
+    """What lines of response heads say, of those that were read before: a provider repeats itself.
+
+    Bounded, as dates and ids are new in each head; a line is valid or not whatever stands around.
+    """
+
+    __slots__ = ("_fields", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: dict[bytes, tuple[bytes, int]] = {}
+        self._fields: dict[bytes, Field] = {}
+
+    def start(self, line: bytes) -> tuple[bytes, int]:
+        """Version and status of a status line; raises `BadResponse`."""
+        meant = self._starts.get(line)
+        return meant or _remember(self._starts, line, _status_line(line))
+
+    def fields(self, lines: list[bytes]) -> Fields:
+        """Name and value of each field line; raises `BadResponse`."""
+        found: list[Any] = list(map(self._fields.get, lines))
+        if all(found):
+            return found
+        pairs = zip(found, lines, strict=True)
+        return [field or _remember(self._fields, line, _read(line)) for field, line in pairs]
+
+
+T = TypeVar("T")
+
+
+def _remember(known: dict[bytes, T], line: bytes, meant: T) -> T:
+    if len(line) <= MAX_REMEMBERED_LINE:
+        if len(known) >= MAX_REMEMBERED:
+            known.clear()  # those in use come back with the next answer
+        known[line] = meant
+    return meant
+
+
+def take_response(buffer: bytearray, known: ResponseLines | None = None) -> ResponseHead | None:
     """Remove one response head from the buffer; None if more bytes are needed.
 
     Raises `BadResponse`. A 1xx is returned like any other head: its reader skips and counts it.
@@ -62,39 +99,19 @@ def take_response(buffer: bytearray) -> ResponseHead | None:
         return None
     head = bytes(buffer[:end])
     del buffer[: end + 4]
-    return _response(head)
+    return _response(head, known or ResponseLines())
 
 
-def _response(head: bytes) -> ResponseHead:
-    if head.find(b"\r\n ") >= 0 or head.find(b"\r\n\t") >= 0:  # `in` takes ten times as long
+def _response(head: bytes, known: ResponseLines) -> ResponseHead:
+    # Not `in`: it first takes the bytes for a number, and fails, which takes ten times as long.
+    if head.find(b"\r\n ") >= 0 or head.find(b"\r\n\t") >= 0:
         start, end, fields = head.partition(b"\r\n")  # a fold under it would belong to no field
         head = start + end + _FOLD.sub(b" ", fields)
     start, *lines = head.split(b"\r\n")
     if len(lines) > MAX_RESPONSE_FIELDS:
         raise BadResponse(f"more than {MAX_RESPONSE_FIELDS} response fields")
-    version, status = _STARTS.get(start) or _remember(_STARTS, start, _status_line(start))
-    known: list[Any] = list(map(_FIELDS.get, lines))
-    if not all(known):
-        known = [
-            field or _remember(_FIELDS, line, _read(line))
-            for field, line in zip(known, lines, strict=True)
-        ]
-    return _framed(version, status, known)
-
-
-T = TypeVar("T")
-
-# A provider repeats most of its lines.
-_STARTS: dict[bytes, tuple[bytes, int]] = {}
-_FIELDS: dict[bytes, Field] = {}
-
-
-def _remember(known: dict[bytes, T], line: bytes, meant: T) -> T:
-    if len(line) <= MAX_REMEMBERED_LINE:
-        if len(known) >= MAX_REMEMBERED:
-            known.clear()  # those in use come back with the next answer
-        known[line] = meant
-    return meant
+    version, status = known.start(start)
+    return _framed(version, status, known.fields(lines))
 
 
 def _judge_line(line: bytes) -> None:
@@ -131,14 +148,14 @@ def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
     first = dict(reversed(fields))
     codings: list[bytes] = []
     if b"transfer-encoding" in first:
-        codings = tokens(listed(fields, first, b"transfer-encoding")) or [b""]
+        codings = tokens(listed(first, fields, b"transfer-encoding")) or [b""]
     announced = b"content-length" in first
     length = None
     if announced and not codings:
-        length = _length(listed(fields, first, b"content-length"))
+        length = _length(listed(first, fields, b"content-length"))
     reusable = version == b"1.1"
     if reusable and b"connection" in first:
-        reusable = not closes(fields, first)
+        reusable = not closes(first, fields)
     chunked = False
     if status < 200 or status in (204, 304):
         # No body, whatever the fields say (6.3); one that they announce may follow all the same.

@@ -49,7 +49,9 @@ class _Mode(Enum):
     ENDED = auto()  # broken, or behind an error: nothing is judged any more
 
 
-START, EVENTS, COMMENT, LARGE, ENDED = _Mode  # looked up once (see `surfaces`)
+# Looked up once (see `surfaces`).
+_START, _EVENTS, _COMMENT = _Mode.START, _Mode.EVENTS, _Mode.COMMENT
+_LARGE, _ENDED = _Mode.LARGE, _Mode.ENDED
 
 
 class Watcher:
@@ -84,7 +86,7 @@ class Watcher:
         self._reading = READINGS[surface]
         self._telling = self._reading.telling
         self._affirms = self._reading.affirms
-        self._mode = START
+        self._mode = _START
         self._skip_lf = False
         self._held = bytearray()  # an event begun, at most MAX_EVENT + 1
         self._head = b""  # LARGE: its first MAX_EVENT bytes
@@ -101,14 +103,14 @@ class Watcher:
     @property
     def at_boundary(self) -> bool:
         """Whether an event put in here would be read as one of its own."""
-        idle = self._mode is not COMMENT and self._mode is not LARGE
+        idle = self._mode is not _COMMENT and self._mode is not _LARGE
         return idle and not self._held and not self.broken
 
     @property
     def at_start(self) -> bool:
         """Whether what comes next begins an event, and one that will be judged."""
         clean = not self._held and not self._skip_lf and not self.final
-        return clean and self._mode is EVENTS
+        return clean and self._mode is _EVENTS
 
     def text(self, event: bytes) -> int:
         """Where the text begins of an event that surely says content and nothing else, or -1."""
@@ -127,7 +129,7 @@ class Watcher:
             return self._feed(data)
         except Exception:  # noqa: BLE001  # whatever it is, the stream itself must go on
             self.broken = True
-            self._mode = ENDED
+            self._mode = _ENDED
             return 0
 
     def close(self) -> int:
@@ -136,29 +138,29 @@ class Watcher:
         `at_boundary` stays what it was.
         """
         mode = self._mode
-        if self._closed or mode is ENDED:
+        if self._closed or mode is _ENDED:
             return 0
         self._closed = True
-        if mode is LARGE and self._tail.rstrip().endswith(b"}"):
+        if mode is _LARGE and self._tail.rstrip().endswith(b"}"):
             return self._large(self._head, self._tail)
         block = bytes(self._held)
-        if block and mode is EVENTS and is_whole(_fields(block)[1]):
+        if block and mode is _EVENTS and is_whole(_fields(block)[1]):
             return self._block(block)
         return 0
 
     # ---- bytes to LF-only text
 
     def _feed(self, data: bytes) -> int:
-        if self._mode is not EVENTS:
-            if self._mode is ENDED:
+        if self._mode is not _EVENTS:
+            if self._mode is _ENDED:
                 return 0
-            if self._mode is START:
+            if self._mode is _START:
                 data = self._start(data)
-        if self._skip_lf or data.find(b"\r") >= 0:  # `in` takes ten times as long
+        if self._skip_lf or data.find(b"\r") >= 0:  # quicker than `in` (see `response`)
             data = self._with_line_feeds(data)
         if not data:
             return 0
-        if self._mode is EVENTS:
+        if self._mode is _EVENTS:
             return self._append(data)
         return self._resume(data)
 
@@ -169,7 +171,7 @@ class Watcher:
             self._held[:] = data
             return b""
         self._held.clear()
-        self._mode = EVENTS
+        self._mode = _EVENTS
         return data.removeprefix(_BOM)
 
     def _with_line_feeds(self, data: bytes) -> bytes:
@@ -184,18 +186,18 @@ class Watcher:
 
     def _resume(self, data: bytes) -> int:
         """Look for the end of what is not kept; go on behind it."""
-        if self._mode is COMMENT:
+        if self._mode is _COMMENT:
             end = data.find(b"\n")
             if end < 0:
                 return 0
-            self._mode = EVENTS
+            self._mode = _EVENTS
             return self._append(data[end + 1 :])
         window = self._tail + data
         end = window.find(_END)
         if end < 0:
             self._tail = window[-TAIL - 1 :]
             return 0
-        self._mode = EVENTS
+        self._mode = _EVENTS
         flags = self._large(self._head, window[max(0, end - TAIL) : end])
         return flags if self.error else flags | self._append(window[end + 2 :])
 
@@ -223,7 +225,7 @@ class Watcher:
         """Keep the beginning of an event; comments and empty lines before it are done with."""
         data = data[_idle(data) :]
         if data.startswith(b":"):
-            self._mode = COMMENT
+            self._mode = _COMMENT
             return 0
         self._held += data
         return self._limit()
@@ -233,7 +235,7 @@ class Watcher:
         held = self._held
         if len(held) <= MAX_EVENT + 1:
             return 0
-        self._mode = LARGE
+        self._mode = _LARGE
         self._head = bytes(held[:MAX_EVENT])
         self._tail = bytes(held[-TAIL - 1 :])
         held.clear()
@@ -292,7 +294,7 @@ class Watcher:
         self.usage = merged(self.usage, said.usage)
         if flags & ERROR:
             self.error = True
-            self._mode = ENDED
+            self._mode = _ENDED
         return flags
 
 

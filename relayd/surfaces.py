@@ -24,7 +24,8 @@ class Surface(StrEnum):
 
 
 # Looked up once: on Python 3.11 a member costs a call each time it is asked of its class.
-CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, MESSAGES = Surface
+CHAT, COMPLETIONS, EMBEDDINGS = Surface.CHAT, Surface.COMPLETIONS, Surface.EMBEDDINGS
+RESPONSES, MESSAGES = Surface.RESPONSES, Surface.MESSAGES
 
 PATHS = {
     CHAT: "/chat/completions",

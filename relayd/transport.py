@@ -1,7 +1,7 @@
 """A plain socket's transport, as asyncio's but in one Python call a read and one a write.
 
-For loops over a selector, above all `poller`'s. uvloop keeps its own, which are as cheap, and TLS
-stays with the loop's. Does not know what a byte means.
+For loops over a selector, above all `poller`'s; `tlstransport` sits on it. uvloop keeps its own,
+which are as cheap. Does not know what a byte means.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOBODY = asyncio.Protocol()
 
 
 def fits(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether plain sockets have a `SocketTransport` on this loop, or the loop's own."""
+    """Whether connections have transports of ours on this loop, or the loop's own."""
     return isinstance(loop, asyncio.SelectorEventLoop)
 
 
@@ -112,7 +112,7 @@ class SocketTransport(asyncio.Transport):
             self._loop.add_reader(self._fd, self._readable)
 
     def _readable(self) -> None:
-        # Of a place that holds a callable, Python 3.11 is quicker to ask first and to call then.
+        # A callable kept in a slot is called quicker from a local (Python 3.11).
         recv = self._recv
         try:
             data = recv(READ_SIZE)

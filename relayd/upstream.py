@@ -83,6 +83,8 @@ async def _dial(job: Job, reach: Reach, clock: Clock) -> Conn:
         raise AttemptFailed(Outcome.TLS, detail=str(exc.reason)) from exc
     except OSError as exc:
         raise AttemptFailed(Outcome.CONNECT, detail=reason(exc)) from exc
+    except ValueError as exc:  # of Python's own look at a name, before it asks anybody
+        raise AttemptFailed(Outcome.DNS, detail="not a host name that can exist") from exc
 
 
 def _look(clock: Clock) -> None:
@@ -162,7 +164,7 @@ class _Call:
         while buffer and may_end(buffer, max(self.read, 0)):
             self.read = len(buffer)
             try:
-                head = take_response(buffer)
+                head = take_response(buffer, self.reach.lines)
             except BadResponse as exc:
                 raise AttemptFailed(Outcome.BAD_RESPONSE, detail=str(exc)) from exc
             if head is None or head.status >= 200:

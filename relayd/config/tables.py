@@ -54,7 +54,8 @@ _VARIABLE = matching(
 )
 _CREDENTIAL = matching(re.compile(r"(?!\.)[A-Za-z0-9_.-]{1,255}"), "the name of a credential")
 _PROVIDER = matching(NAME, "a name of letters, digits, `-`, `_` and `.`")
-_HOST = matching(re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"), "a host name")
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST = matching(re.compile(rf"(?!_){_LABEL}(\.{_LABEL})*"), "a host name")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ LOOPS = ("asyncio", "uvloop")
 STREAMS = (10, 100, 1000, 2000, 4000)
 CONNECTIONS = (1, 16, 100, 1000)
 
+RATE = 5000
+"""Events a second in all, however many streams they are spread over."""
+
 FLAT = 0.10
 """How far a point may be from the median of its curve."""
 STREAM_KIB = 25.0
@@ -87,6 +90,12 @@ def streams(size: int, events: int, gap_ms: int, ramp: float, measured: float) -
 def held(size: int) -> Load:
     """Two events a second each; the fewer they are the longer it takes to count enough."""
     return streams(size, 60, 500, max(1.0, size / 800), 10.0 if size < 100 else 5.0)
+
+
+def steady(size: int) -> Load:
+    """`RATE` events a second in all: only the number of streams differs."""
+    ramp, measured, gap_ms = max(1.0, size / 800), 4.0, size * 1000 // RATE
+    return streams(size, int((ramp + measured + 2) * 1000) // gap_ms + 1, gap_ms, ramp, measured)
 
 
 def busy(size: int) -> Load:
@@ -189,6 +198,8 @@ def report(tools: Path, rounds: int) -> None:
 
 
 def open_streams(bench: Bench, sizes: list[int], rounds: int) -> None:
+    points = curves(lambda loop, size: bench.measure(loop, steady(size)), sizes, rounds)
+    show_curves(f"CPU per event, us, open streams, {RATE} events/s in all", points, sizes)
     points = curves(lambda loop, size: bench.measure(loop, held(size)), sizes, rounds)
     show_curves("CPU per event, us, open streams x 2/s", points, sizes)
     print("\n| RSS, MiB, open streams | asyncio | uvloop | goal |\n|---|---|---|---|")

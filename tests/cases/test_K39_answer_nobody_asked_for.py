@@ -6,10 +6,12 @@ https://github.com/lysine-dev/okhttp/issues/9726
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from tests.support.builders import DONE, completion, delta, encode
+from tests.support.certificates import Authority
 from tests.support.gateway import config_for, gateway
 from tests.support.provider import Peer, Request, Script, ScriptedProvider
 from tests.support.scripts import ok
@@ -85,5 +87,41 @@ async def test_bytes_that_come_together_with_the_next_request_are_not_its_answer
         await g.chat("hi")
         taken.set()
         answer = await g.chat("hi")
+    assert b"yours" in answer.body
+    assert b"SEC" not in answer.body
+
+
+# ------------------------------------------------------------------ records of TLS
+
+
+def in_records(*pieces: bytes) -> Script:
+    """Each piece in a TLS record of its own, all of them in one segment."""
+
+    async def script(peer: Peer, _: Request) -> None:
+        for piece in pieces:
+            peer.writer.write(piece)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("status", "stream"), [(200, False), (200, True), (401, False), (429, False), (503, False)]
+)
+async def test_a_record_that_nobody_asked_for_is_seen_before_the_connection_is_used_again(
+    status: int, stream: bool, tmp_path: Path
+) -> None:
+    whole = b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\n{}" % status
+    first = whole if status != 200 else STREAM if stream else WHOLE
+    unasked = in_records(first, EXTRA["a whole answer"])
+    authority = Authority(tmp_path)
+    async with ScriptedProvider(unasked, ok("yours"), tls=authority.server()) as a:
+        table = {**a.table, "ca_file": authority.ca_file, "key_env": ["KEY_ONE", "KEY_TWO"]}
+        keys = {"KEY_ONE": "k-1", "KEY_TWO": "k-2"}
+        policy = {"credentials": True, "retries": 1}
+        async with gateway(config_for(table, failover=policy), environ=keys) as g:
+            answer = await g.chat("hi", stream=stream)
+            if status == 200:
+                answer = await g.chat("hi")
+        assert [request.connection for request in a.requests] == [0, 1]
     assert b"yours" in answer.body
     assert b"SEC" not in answer.body

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from relayd.breaker import Policy, State, Verdict
-from relayd.breakers import PROBE_WAIT, QUIET, Breakers, Look, Permit
+from relayd.breakers import PROBE_WAIT, CLEAR, Breakers, Look, Permit
 from relayd.stores import StoreAway
 from relayd.stores.link import Link
 from relayd.stores.memory import MemoryStore
@@ -105,7 +105,7 @@ async def test_a_closed_breaker_admits_without_asking_the_store(one: Relayd, sto
     store.mood = Mood.SILENT
     for _ in range(10):
         await one.ask(Verdict.SUCCESS)
-    assert one.breakers.look("a", now()) == QUIET
+    assert one.breakers.look("a", now()) == CLEAR
     assert store.asked == []
 
 
@@ -184,7 +184,7 @@ async def test_a_permit_is_settled_once(relayd: Relayd) -> None:
 async def test_departures_neither_open_nor_excuse(relayd: Relayd) -> None:
     for _ in range(20):
         await relayd.ask(Verdict.NEUTRAL)
-    assert relayd.breakers.look("a", now()) == QUIET
+    assert relayd.breakers.look("a", now()) == CLEAR
 
 
 async def test_answers_that_break_off_after_the_commit_open_it(relayd: Relayd) -> None:
@@ -256,14 +256,14 @@ async def test_a_rest_is_seen_and_ends(relayd: Relayd) -> None:
     relayd.breakers.rest("a", now() + 1)
     assert relayd.breakers.look("a", now()) == Look(State.CLOSED, 5.0, True)
     await later(5)
-    assert relayd.breakers.look("a", now()) == QUIET
+    assert relayd.breakers.look("a", now()) == CLEAR
 
 
 async def test_a_key_rests_alone(relayd: Relayd) -> None:
     relayd.breakers.rest("a#k1", now() + 5)
     assert relayd.breakers.resting("a#k1", now()) == 5.0
     assert relayd.breakers.resting("a#k2", now()) == 0.0
-    assert relayd.breakers.look("a", now()) == QUIET
+    assert relayd.breakers.look("a", now()) == CLEAR
 
 
 async def test_an_open_breaker_that_also_rests_waits_for_the_longer(relayd: Relayd) -> None:

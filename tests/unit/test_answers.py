@@ -398,6 +398,12 @@ def test_usage_at_the_start_of_a_large_answer_is_found() -> None:
     assert usage_of(body, Surface.EMBEDDINGS) == (Usage(8, None, None), None)
 
 
+def test_the_first_finish_reason_that_is_a_text_counts() -> None:
+    body = b'{"choices":[{"finish_reason":null},{"finish_reason": "stop"},{"finish_reason":"x"}]}'
+    assert usage_of(body, CHAT)[1] == "stop"
+    assert usage_of(b'{"choices":[{"finish_reason":null}]}', CHAT)[1] is None
+
+
 @pytest.mark.parametrize("sign", [b"\x0b", b"\x0c", b"\x1c", b"\t"])
 def test_a_control_byte_in_a_text_hides_neither_finish_nor_error(sign: bytes) -> None:
     reading = READINGS[Surface.CHAT]

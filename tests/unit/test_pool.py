@@ -15,6 +15,7 @@ class Line:
     """A connection as the pool sees it."""
 
     born: float = 0.0
+    since: float = 0.0
     quiet: bool = True
     closed: int = 0
 
@@ -121,8 +122,9 @@ def test_what_speaks_while_idle_can_be_dropped_by_name() -> None:
     idle, first, second = pool(), Line(), Line()
     idle.give(HERE, first, 0.0)
     idle.give(HERE, second, 0.0)
-    idle.drop(HERE, second)
+    idle.drop(HERE, second, b"what it said")
     assert (first.closed, second.closed, len(idle)) == (0, 1, 1)
+    assert idle.take(HERE, 1.0) is first
 
 
 def test_dropping_what_is_not_there_does_nothing() -> None:

@@ -48,6 +48,9 @@ async def test_a_second_wake_before_the_waiter_ran_does_nothing() -> None:
     loop().call_later(1, wake.wake)
     loop().call_later(1, wake.wake)
     await wake.wait()
+    loop().call_later(3, wake.wake)
+    with takes(3):
+        await wake.wait()
 
 
 async def test_an_interrupt_ends_the_wait_with_its_reason() -> None:
