@@ -74,17 +74,21 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def _shake(self, data: bytes) -> None:
         self._incoming.write(data)
-        fault: ssl.SSLError | None = None
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
-            return
         except ssl.SSLError as exc:
-            fault = exc
+            self._decided(exc)
+        else:
+            self._decided(None)
+
+    def _decided(self, fault: ssl.SSLError | None) -> None:
         self._link.pause_reading()  # until there is somebody to tell
         self.data_received = self._decrypt
         self._flush()
+        if fault is None and self._link.is_closing():
+            return  # the peer has reset behind its last words: `connection_lost` will say so
         self._shaken(fault)
 
     def _shaken(self, fault: Exception | None) -> None:
@@ -136,7 +140,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             return
         try:
             self._decrypt(b"")
-        except Exception as exc:  # noqa: BLE001  (as the socket's transport does)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:  # noqa: BLE001  (as the socket's transport does)
             self._link.fault(exc)
         if self._reading:
             self._link.resume_reading()
@@ -227,6 +233,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._closing = True
         self._reading = False
         self._shaken(exc or ConnectionAbortedError("the TLS handshake was given up"))
+        del self._done  # what it raised would hold this frame's owner
         protocol, self._protocol = self._protocol, _NOBODY
         self.data_received = _discard  # no circle is left
         protocol.connection_lost(exc)
@@ -243,7 +250,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def is_closing(self) -> bool:
         """Whether it is closed, or will be when everything was sent."""
-        return self._closing
+        return self._closing or self._link.is_closing()
 
     def close(self) -> None:
         """Send what was written and a close_notify, then close; the peer's is not waited for."""
