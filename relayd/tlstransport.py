@@ -14,6 +14,9 @@ from typing import Any
 
 from .transport import READ_SIZE, SocketTransport
 
+SEALED_AT_ONCE = 4 * READ_SIZE
+"""Bytes encrypted in one go: OpenSSL's buffer stays as big as it ever was."""
+
 _NOBODY = asyncio.Protocol()
 
 
@@ -116,8 +119,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # Reading.
 
     def is_reading(self) -> bool:
-        """Whether the protocol is given what comes."""
-        return self._reading
+        """Whether the protocol is given what comes; not yet while older bytes wait here."""
+        return self._link.is_reading()
 
     def pause_reading(self) -> None:
         """Leave what comes to the kernel; what was read already waits here."""
@@ -185,15 +188,23 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._backlog += data
             return
         write, sent, size = self._write, 0, len(data)
+        sealed: list[bytes] = []
         try:
-            while sent < size:  # a record a time
-                sent += write(memoryview(data)[sent:] if sent else data)
+            while sent < size:
+                if sent:
+                    sealed.append(self._outgoing.read())
+                end = sent + SEALED_AT_ONCE
+                sent += write(data[sent:] if end >= size else memoryview(data)[sent:end])
         except ssl.SSLWantReadError:
             self._backlog += memoryview(data)[sent:]
         except ssl.SSLError as exc:
             self._lose(exc)
             return
-        self._flush()
+        if sealed:  # in one, since the protocol may be asked to pause, and may close then
+            sealed.append(self._outgoing.read())
+            self._link.write(b"".join(sealed))
+        else:
+            self._flush()
 
     def _encrypt_backlog(self) -> None:
         data = bytes(self._backlog)

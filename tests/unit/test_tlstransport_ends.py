@@ -182,6 +182,7 @@ async def test_a_connection_that_is_lost_leaves_nothing_to_the_collector(how: st
 async def lose(how: str) -> None:
     """A connection that ends so."""
     async with opened(VERSIONS[1]) as (transport, heard, peer):
+        heard.on_pause = transport.close  # a protocol knows its transport
         transport.write(b"hello")
         await peer.send(records(peer))
         await heard.until(lambda: heard.data == ALL)

@@ -135,7 +135,9 @@ async def test_a_pause_in_the_middle_of_a_record_goes_on_with_its_rest(
         await peer.send(first + second[:9])
         await heard.until(lambda: heard.data == b"one")
         transport.resume_reading()
+        assert not transport.is_reading(), "not yet"
         await turns()
+        assert transport.is_reading()
         await peer.send(second[9:])
         await heard.until(lambda: heard.data == b"onetwo")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from relayd.tlstransport import TlsTransport, secured
+from relayd.tlstransport import SEALED_AT_ONCE, TlsTransport, secured
 from relayd.transport import WRITE_HIGH
 from tests.support.heard import CAP, Heard, turns
 from tests.support.tlspeer import MUCH, NAME, VERSIONS, ends, of, opened, serving, trusting
@@ -83,6 +83,32 @@ async def test_a_write_that_fails_is_told_later(version: ssl.TLSVersion) -> None
         assert issubclass(heard.calls[-1][1], ConnectionError)
 
 
+@of(*VERSIONS)
+async def test_who_is_asked_to_pause_may_close_and_loses_nothing(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (transport, heard, peer):
+        heard.on_pause = transport.close
+        transport.write(MUCH)
+        assert await peer.read_all() == MUCH
+
+
+@of(*VERSIONS)
+async def test_a_big_write_is_encrypted_in_pieces(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (transport, _, peer):
+        write, sizes = transport._write, []
+
+        def noting(data: bytes) -> int:
+            sizes.append(len(data))
+            return write(data)
+
+        transport._write = noting
+        transport.write(MUCH)
+        assert await peer.read_exactly(len(MUCH)) == MUCH
+        assert max(sizes) == SEALED_AT_ONCE, "OpenSSL's buffer stays as big as it ever was"
+        sizes.clear()
+        transport.write(MUCH[:SEALED_AT_ONCE])
+        assert sizes == [SEALED_AT_ONCE]
+
+
 # ------------------------------------------------------------------ the peer negotiates anew
 
 
@@ -119,12 +145,13 @@ async def test_a_write_that_has_to_wait_in_its_middle_goes_on_there(
 ) -> None:
     async with opened(version) as (transport, _, peer):
         busy(transport, 2, after=3)
-        transport.write(MUCH[:100_000])
+        text = MUCH[: 5 * SEALED_AT_ONCE]
+        transport.write(text)
         transport.write(b"tail")
         await peer.send(peer.sealed(b"not yet"))
         await turns()
         await peer.send(peer.sealed(b"done"))
-        assert await peer.read_exactly(100_004) == MUCH[:100_000] + b"tail"
+        assert await peer.read_exactly(len(text) + 4) == text + b"tail"
 
 
 @of(*VERSIONS)
@@ -235,3 +262,13 @@ async def test_an_abort_drops_what_was_not_sent(version: ssl.TLSVersion) -> None
             assert heard.calls == ["pause", LOST]
             with pytest.raises(OSError):  # RST, or an end without a close_notify
                 await peer.read_all()
+
+
+@of(*VERSIONS)
+async def test_nothing_is_read_after_an_abort(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (transport, heard, peer):
+        heard.on_data = lambda _: transport.abort()
+        await peer.send(peer.sealed(b"one") + peer.sealed(b"two"))
+        await heard.until(lambda: heard.lost)
+        assert heard.data == b"one"
+        assert heard.calls == [LOST]
