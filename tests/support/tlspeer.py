@@ -160,9 +160,9 @@ def ends() -> tuple[SocketTransport, socket.socket, socket.socket]:
     return SocketTransport(asyncio.get_running_loop(), one), one, other
 
 
-async def agreed(link: SocketTransport, peer: Peer) -> TlsTransport:
-    """A client's transport after its handshake with the peer."""
-    shaking = asyncio.create_task(peer.shake())
+async def agreed(link: SocketTransport, peer: Peer, *, flush: bool = True) -> TlsTransport:
+    """A client's transport after its handshake with the peer, which may keep its last words."""
+    shaking = asyncio.create_task(peer.shake(flush=flush))
     async with asyncio.timeout(CAP):
         transport = await secured(asyncio.get_running_loop(), link, trusting(), NAME)
         await shaking

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 
 from tests.support.heard import Heard, turns
-from tests.support.tlspeer import MUCH, RECORD, VERSIONS, Peer, of, opened
+from tests.support.tlspeer import MUCH, RECORD, VERSIONS, Peer, agreed, ends, of, opened, serving
 
 LOST = ("lost", type(None))
 TEXTS = [b"one", b"two", b"three", b"four"]
@@ -60,6 +60,26 @@ async def test_a_full_record_that_comes_in_small_pieces_is_one(version: ssl.TLSV
         await peer.send(peer.sealed(MUCH[:RECORD]))
         await heard.until(lambda: bool(heard.data))
         assert given == [MUCH[:RECORD]]
+
+
+@of(0, 1)
+async def test_session_tickets_that_come_late_are_no_text(cut: int) -> None:
+    link, one, other = ends()
+    peer, heard = Peer(other, serving(VERSIONS[1]), cut), Heard()
+    transport = await agreed(link, peer, flush=False)
+    transport.set_protocol(heard)
+    tickets = peer.said()
+    assert len(tickets) > 100
+    await peer.send(tickets)
+    await turns()
+    assert not heard.data
+    await peer.send(peer.sealed(b"one") + peer.bye())
+    await heard.until(lambda: heard.lost)
+    assert heard.data == b"one"
+    assert heard.calls == ["eof", ("lost", type(None))]
+    other.close()
+    await turns()
+    assert one.fileno() == -1
 
 
 # ------------------------------------------------------------------ pauses

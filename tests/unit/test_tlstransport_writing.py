@@ -97,6 +97,7 @@ async def test_a_big_write_is_encrypted_in_pieces(version: ssl.TLSVersion) -> No
         write, sizes = transport._write, []
 
         def noting(data: bytes) -> int:
+            assert transport._outgoing.pending == 0
             sizes.append(len(data))
             return write(data)
 
