@@ -14,6 +14,9 @@ from typing import Any
 
 from .transport import READ_SIZE, SocketTransport
 
+SEALED_AT_ONCE = 4 * READ_SIZE
+"""Bytes encrypted in one go: OpenSSL's buffer stays as big as it ever was."""
+
 _NOBODY = asyncio.Protocol()
 
 
@@ -74,17 +77,21 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def _shake(self, data: bytes) -> None:
         self._incoming.write(data)
-        fault: ssl.SSLError | None = None
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
-            return
         except ssl.SSLError as exc:
-            fault = exc
+            self._decided(exc)
+        else:
+            self._decided(None)
+
+    def _decided(self, fault: ssl.SSLError | None) -> None:
         self._link.pause_reading()  # until there is somebody to tell
         self.data_received = self._decrypt
         self._flush()
+        if fault is None and self._link.is_closing():
+            return  # the peer has reset behind its last words: `connection_lost` will say so
         self._shaken(fault)
 
     def _shaken(self, fault: Exception | None) -> None:
@@ -112,8 +119,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # Reading.
 
     def is_reading(self) -> bool:
-        """Whether the protocol is given what comes."""
-        return self._reading
+        """Whether the protocol is given what comes; not yet while older bytes wait here."""
+        return self._link.is_reading()
 
     def pause_reading(self) -> None:
         """Leave what comes to the kernel; what was read already waits here."""
@@ -136,7 +143,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             return
         try:
             self._decrypt(b"")
-        except Exception as exc:  # noqa: BLE001  (as the socket's transport does)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:  # noqa: BLE001  (as the socket's transport does)
             self._link.fault(exc)
         if self._reading:
             self._link.resume_reading()
@@ -179,15 +188,23 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._backlog += data
             return
         write, sent, size = self._write, 0, len(data)
+        sealed: list[bytes] = []
         try:
-            while sent < size:  # a record a time
-                sent += write(memoryview(data)[sent:] if sent else data)
+            while sent < size:
+                if sent:
+                    sealed.append(self._outgoing.read())
+                end = sent + SEALED_AT_ONCE
+                sent += write(data[sent:] if end >= size else memoryview(data)[sent:end])
         except ssl.SSLWantReadError:
             self._backlog += memoryview(data)[sent:]
         except ssl.SSLError as exc:
             self._lose(exc)
             return
-        self._flush()
+        if sealed:  # in one, since the protocol may be asked to pause, and may close then
+            sealed.append(self._outgoing.read())
+            self._link.write(b"".join(sealed))
+        else:
+            self._flush()
 
     def _encrypt_backlog(self) -> None:
         data = bytes(self._backlog)
@@ -227,6 +244,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._closing = True
         self._reading = False
         self._shaken(exc or ConnectionAbortedError("the TLS handshake was given up"))
+        del self._done  # what it raised would hold this frame's owner
         protocol, self._protocol = self._protocol, _NOBODY
         self.data_received = _discard  # no circle is left
         protocol.connection_lost(exc)
@@ -243,7 +261,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def is_closing(self) -> bool:
         """Whether it is closed, or will be when everything was sent."""
-        return self._closing
+        return self._closing or self._link.is_closing()
 
     def close(self) -> None:
         """Send what was written and a close_notify, then close; the peer's is not waited for."""

@@ -11,65 +11,13 @@ from typing import Any
 
 import pytest
 
-from relayd.resources import plain_loop
 from relayd.transport import READ_SIZE, WRITE_HIGH, SocketTransport
+from tests.support.heard import LOOPS, Heard, turns
 from tests.support.provider import LINGER_NONE
 from tests.support.sockets import tcp_pair
 
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "plain": plain_loop,
-    "asyncio": asyncio.new_event_loop,
-}
-
 MUCH = b"y" * (16 * 1024 * 1024)
 """More than any pair of kernel buffers takes."""
-
-
-class Heard(asyncio.Protocol):
-    """What a transport told its protocol, in order."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.keep_open = True
-        self.data = bytearray()
-        self.changed = asyncio.Event()
-        self.on_pause: Callable[[], object] = int
-        self.on_resume: Callable[[], object] = int
-        self.on_data: Callable[[bytes], object] = bool
-
-    def _note(self, call: Any) -> None:
-        self.calls.append(call)
-        self.changed.set()
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-        self.changed.set()
-        self.on_data(data)
-
-    def eof_received(self) -> bool:
-        self._note("eof")
-        return self.keep_open
-
-    def pause_writing(self) -> None:
-        self._note("pause")
-        self.on_pause()
-
-    def resume_writing(self) -> None:
-        self._note("resume")
-        self.on_resume()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._note(("lost", type(exc)))
-
-    async def until(self, met: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not met():
-                self.changed.clear()
-                await self.changed.wait()
-
-    @property
-    def lost(self) -> bool:
-        return any(isinstance(call, tuple) for call in self.calls)
 
 
 async def ours(sock: socket.socket) -> tuple[Any, Heard]:
@@ -121,11 +69,6 @@ def of(*kinds: str) -> Callable[[Test], Callable[..., None]]:
         return pytest.mark.parametrize("kind", kinds)(run)
 
     return decorate
-
-
-async def turns() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def receive_all(peer: socket.socket) -> bytes:

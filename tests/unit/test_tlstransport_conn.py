@@ -1,0 +1,133 @@
+"""A connection over TLS over our own transport: what `Conn` promises of any holds here too."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from relayd.net import Conn
+from relayd.wake import Wake
+from tests.support.heard import CAP, turns
+from tests.support.tlspeer import MUCH, VERSIONS, Peer, agreed, ends, of, serving
+
+
+@asynccontextmanager
+async def connected(version: ssl.TLSVersion) -> AsyncIterator[tuple[Conn, Peer]]:
+    """A connection that was just made, and its peer."""
+    loop = asyncio.get_running_loop()
+    link, one, other = ends()
+    peer = Peer(other, serving(version))
+    conn = Conn(await agreed(link, peer), Wake(loop), loop.time())
+    await turns()
+    with other:
+        yield conn, peer
+    conn.abort()
+    await turns()
+    assert conn.lost
+    assert one.fileno() == -1, "expected the socket to be closed"
+
+
+async def until_ended(conn: Conn) -> None:
+    async with asyncio.timeout(CAP):
+        while not conn.ended:
+            assert conn.wake
+            await conn.wake.wait()
+
+
+@of(*VERSIONS)
+async def test_bytes_go_to_the_sink_or_into_the_buffer(version: ssl.TLSVersion) -> None:
+    async with connected(version) as (conn, peer):
+        given: list[bytes] = []
+        for word, sink in ((b"one", None), (b"two", given.append), (b"three", None)):
+            conn.sink = sink
+            await peer.send(peer.sealed(word))
+            await turns()
+        assert conn.take() == b"onethree"
+        assert given == [b"two"]
+
+
+@of(*VERSIONS)
+async def test_a_sink_may_be_taken_away_between_two_records_of_a_read(
+    version: ssl.TLSVersion,
+) -> None:
+    async with connected(version) as (conn, peer):
+
+        def once(data: bytes) -> None:
+            assert data == b"one"
+            conn.sink = None
+
+        conn.sink = once
+        await peer.send(peer.sealed(b"one") + peer.sealed(b"two"))
+        await turns()
+        assert conn.take() == b"two"
+
+
+@of(*VERSIONS)
+async def test_a_full_buffer_makes_the_peer_wait(version: ssl.TLSVersion) -> None:
+    async with connected(version) as (conn, peer):
+        sending = asyncio.create_task(peer.send(peer.sealed(MUCH)))
+        found = bytearray()
+        async with asyncio.timeout(CAP):
+            while len(found) < len(MUCH):
+                await turns()
+                assert len(conn.buffer) <= conn.limit + 16384
+                found += conn.take()
+        await sending
+        assert found == MUCH
+
+
+@of(*VERSIONS)
+async def test_what_was_decrypted_for_nobody_yet_is_not_quiet(version: ssl.TLSVersion) -> None:
+    async with connected(version) as (conn, peer):
+        assert conn.is_quiet()
+        conn.sink = lambda _: conn.pause()
+        await peer.send(peer.sealed(b"an answer") + peer.sealed(b"a second that nobody asked for"))
+        await turns()
+        conn.silence()
+        conn.resume()
+        assert not conn.is_quiet(), "the kernel has nothing, TLS has"
+        await turns()
+        assert conn.take() == b"a second that nobody asked for"
+        assert conn.is_quiet()
+
+
+@of(*VERSIONS)
+async def test_a_close_is_a_farewell_behind_what_was_written(version: ssl.TLSVersion) -> None:
+    async with connected(version) as (conn, peer):
+        conn.write(MUCH)
+        assert not conn.writable
+        assert conn.pending() > 0
+        conn.close()
+        assert conn.pending() == 0
+        assert await peer.read_all() == MUCH
+
+
+@of(*VERSIONS)
+async def test_a_reset_is_one_and_an_abort_says_no_farewell(version: ssl.TLSVersion) -> None:
+    for leave, heard in ((Conn.reset, ConnectionResetError), (Conn.abort, ssl.SSLEOFError)):
+        async with connected(version) as (conn, peer):
+            leave(conn)
+            with pytest.raises(heard):
+                await peer.read()
+
+
+@of(*VERSIONS)
+async def test_the_peers_end_is_told_with_its_cause(version: ssl.TLSVersion) -> None:
+    async with connected(version) as (conn, peer):
+        await peer.send(peer.sealed(b"last") + peer.bye())
+        await until_ended(conn)
+        await turns()
+        assert (conn.take(), conn.lost, conn.error) == (b"last", True, None)
+        conn.write(b"to nobody")
+    async with connected(version) as (conn, peer):
+        peer.reset()
+        await until_ended(conn)
+        assert isinstance(conn.error, ConnectionResetError)
+    async with connected(version) as (conn, peer):
+        await peer.send(b"no record at all")
+        await until_ended(conn)
+        assert isinstance(conn.error, ssl.SSLError)

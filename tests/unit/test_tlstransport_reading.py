@@ -1,0 +1,210 @@
+"""What comes inside TLS over our own transport: whole, in order and not too early."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from tests.support.heard import Heard, turns
+from tests.support.tlspeer import MUCH, RECORD, VERSIONS, Peer, agreed, ends, of, opened, serving
+
+LOST = ("lost", type(None))
+TEXTS = [b"one", b"two", b"three", b"four"]
+ALL = b"".join(TEXTS)
+
+
+def records(peer: Peer) -> bytes:
+    """One for each of the texts, so short that one read takes them all."""
+    return b"".join(peer.sealed(text) for text in TEXTS)
+
+
+@of(*VERSIONS)
+async def test_sixteen_megabytes_come_as_they_are(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (_, heard, peer):
+        sending = asyncio.create_task(peer.send(peer.sealed(MUCH)))
+        await heard.until(lambda: len(heard.data) == len(MUCH))
+        await sending
+        assert heard.data == MUCH
+
+
+@of(*VERSIONS)
+async def test_each_record_of_a_read_is_given(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (_, heard, peer):
+        given: list[bytes] = []
+        heard.on_data = given.append
+        await peer.send(records(peer))
+        await heard.until(lambda: heard.data == ALL)
+        assert given == TEXTS
+
+
+@of(*VERSIONS)
+async def test_records_may_be_cut_anywhere(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (_, heard, peer):
+        whole = records(peer)
+        for at in range(len(whole) + 1):
+            heard.data.clear()
+            await peer.send(whole[:at])
+            await turns()
+            assert ALL.startswith(heard.data)
+            await peer.send(whole[at:])
+            await heard.until(lambda: len(heard.data) == len(ALL))
+            assert heard.data == ALL
+            whole = records(peer)
+
+
+@of(*VERSIONS)
+async def test_a_full_record_that_comes_in_small_pieces_is_one(version: ssl.TLSVersion) -> None:
+    async with opened(version, cut=100) as (_, heard, peer):
+        given: list[bytes] = []
+        heard.on_data = given.append
+        await peer.send(peer.sealed(MUCH[:RECORD]))
+        await heard.until(lambda: bool(heard.data))
+        assert given == [MUCH[:RECORD]]
+
+
+@of(0, 1)
+async def test_session_tickets_that_come_late_are_no_text(cut: int) -> None:
+    link, one, other = ends()
+    peer, heard = Peer(other, serving(VERSIONS[1]), cut), Heard()
+    transport = await agreed(link, peer, flush=False)
+    transport.set_protocol(heard)
+    tickets = peer.said()
+    assert len(tickets) > 100
+    await peer.send(tickets)
+    await turns()
+    assert not heard.data
+    await peer.send(peer.sealed(b"one") + peer.bye())
+    await heard.until(lambda: heard.lost)
+    assert heard.data == b"one"
+    assert heard.calls == ["eof", ("lost", type(None))]
+    other.close()
+    await turns()
+    assert one.fileno() == -1
+
+
+# ------------------------------------------------------------------ pauses
+
+
+@of(*VERSIONS)
+async def test_a_pause_leaves_what_comes_to_the_kernel(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (transport, heard, peer):
+        transport.pause_reading()
+        assert not transport.is_reading()
+        await peer.send(records(peer) + peer.bye())
+        await turns()
+        assert not heard.data
+        transport.resume_reading()
+        assert not heard.data, "not from within the call"
+        await heard.until(lambda: heard.lost)
+        assert heard.data == ALL
+        assert heard.calls == ["eof", LOST]
+
+
+@of(*VERSIONS)
+async def test_a_peer_that_is_not_read_has_to_wait(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (transport, heard, peer):
+        transport.pause_reading()
+        sending = asyncio.create_task(peer.send(peer.sealed(MUCH)))
+        await turns()
+        assert not sending.done()
+        assert not heard.data
+        transport.resume_reading()
+        await heard.until(lambda: len(heard.data) == len(MUCH))
+        await sending
+
+
+@of(*VERSIONS)
+async def test_a_pause_while_it_is_given_something_holds_the_rest_of_that_read(
+    version: ssl.TLSVersion,
+) -> None:
+    async with opened(version) as (transport, heard, peer):
+        heard.on_data = lambda _: transport.pause_reading()
+        await peer.send(records(peer))
+        for count in range(1, len(TEXTS) + 1):
+            await heard.until(lambda: bool(heard.data))
+            await turns()
+            assert heard.data == b"".join(TEXTS[:count]), "and nothing more"
+            transport.resume_reading()  # nothing more ever comes from the peer
+            await turns()
+        await peer.send(peer.sealed(b"five"))
+        await heard.until(lambda: heard.data == ALL + b"five")
+
+
+@of(*VERSIONS)
+async def test_the_peers_end_waits_behind_what_was_paused(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (transport, heard, peer):
+        heard.on_data = lambda _: transport.pause_reading()
+        await peer.send(records(peer) + peer.bye())
+        peer.sock.close()
+        for count in range(1, len(TEXTS) + 1):
+            await turns()
+            assert heard.data == b"".join(TEXTS[:count])
+            assert heard.calls == []
+            transport.resume_reading()
+        await heard.until(lambda: heard.lost)
+        assert heard.calls == ["eof", LOST]
+
+
+@of(*VERSIONS)
+async def test_a_pause_in_the_middle_of_a_record_goes_on_with_its_rest(
+    version: ssl.TLSVersion,
+) -> None:
+    async with opened(version) as (transport, heard, peer):
+        heard.on_data = lambda _: transport.pause_reading()
+        first, second = peer.sealed(b"one"), peer.sealed(b"two")
+        await peer.send(first + second[:9])
+        await heard.until(lambda: heard.data == b"one")
+        transport.resume_reading()
+        assert not transport.is_reading(), "not yet"
+        await turns()
+        assert transport.is_reading()
+        await peer.send(second[9:])
+        await heard.until(lambda: heard.data == b"onetwo")
+
+
+@of(*VERSIONS)
+async def test_who_pauses_and_resumes_at_once_is_given_all_in_order(
+    version: ssl.TLSVersion,
+) -> None:
+    async with opened(version) as (transport, heard, peer):
+
+        def flicker(_: bytes) -> None:
+            for _ in range(3):
+                transport.pause_reading()
+                transport.resume_reading()
+
+        heard.on_data = flicker
+        await peer.send(records(peer) + peer.bye())
+        await heard.until(lambda: heard.lost)
+        assert heard.data == ALL
+        assert heard.calls == ["eof", LOST]
+
+
+@of(*VERSIONS)
+async def test_a_pause_just_after_a_resume_holds(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (transport, heard, peer):
+        heard.on_data = lambda _: transport.pause_reading()
+        await peer.send(records(peer))
+        await heard.until(lambda: heard.data == b"one")
+        transport.resume_reading()
+        transport.pause_reading()
+        await turns()
+        assert heard.data == b"one"
+        assert not transport.is_reading()
+        for _ in range(2):  # twice is once
+            transport.resume_reading()
+        transport.pause_reading()
+        transport.resume_reading()
+        await turns()
+        assert heard.data == b"onetwo"
+
+
+@of(*VERSIONS)
+async def test_another_protocol_is_given_the_rest(version: ssl.TLSVersion) -> None:
+    async with opened(version) as (transport, heard, peer):
+        other = Heard()
+        heard.on_data = lambda _: transport.set_protocol(other)
+        await peer.send(records(peer))
+        await other.until(lambda: other.data == b"twothreefour")
+        assert heard.data == b"one"
+        transport.set_protocol(heard)
