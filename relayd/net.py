@@ -239,8 +239,6 @@ class Conn(asyncio.Protocol):
         """True if the peer has sent nothing, not even a FIN, that was not read yet."""
         if self.ended or self.buffer or self.transport.is_closing():
             return False
-        if not self.transport.is_reading():  # TLS may keep what the kernel has given already
-            return False
         if self._probe is None:
             self._probe = select.poll()
             self._probe.register(self.transport.get_extra_info("socket"), select.POLLIN)

@@ -14,6 +14,9 @@ from typing import Any
 
 from .transport import READ_SIZE, SocketTransport
 
+RECORD = 16384
+"""Bytes of text that a record may hold (RFC 8446, 5.1)."""
+
 SEALED_AT_ONCE = 4 * READ_SIZE
 """Bytes encrypted in one go: OpenSSL's buffer stays as big as it ever was."""
 
@@ -138,7 +141,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._link.resume_reading()
 
     def _resume(self) -> None:
-        """Go on with what was read before the pause; it must not wait for the next byte."""
+        """Tell of what came behind the handshake, before there was somebody to tell."""
         if not self._reading:
             return
         try:
@@ -151,26 +154,38 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._link.resume_reading()
 
     def _decrypt(self, data: bytes) -> None:
+        """Tell of one read at once, whatever records it holds: who acts on some must see them all.
+
+        An answer may end with the first of them, and the second say that nobody may use the
+        connection again.
+        """
         incoming, read = self._incoming, self._read
         incoming.write(data)
+        texts: list[bytes] = []
+        ended = False
         try:
-            # A record a time. To ask for one more than there is would cost an exception.
-            while incoming.pending and self._reading:
-                text = read(READ_SIZE)
-                if not text:
-                    self._end()
-                    return
-                received = self._protocol.data_received
-                received(text)
+            while incoming.pending and not ended:  # to ask for one too many costs an exception
+                text = read(RECORD)
+                texts.append(text)
+                ended = not text
         except ssl.SSLWantReadError:
             pass  # the rest of a record is on its way
         except ssl.SSLError as exc:
+            self._tell(texts)  # what came before it was right
             self._lose(exc)
             return
         if self._backlog:
             self._encrypt_backlog()
         if self._outgoing.pending:
             self._flush()
+        self._tell(texts)
+        if ended and not self._closing:
+            self._end()
+
+    def _tell(self, texts: list[bytes]) -> None:
+        if text := texts[0] if len(texts) == 1 else b"".join(texts):
+            received = self._protocol.data_received
+            received(text)
 
     def _end(self) -> None:
         """The peer's close_notify."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from relayd.breaker import Policy, State, Verdict
-from relayd.breakers import PROBE_WAIT, CLEAR, Breakers, Look, Permit
+from relayd.breakers import CLEAR, PROBE_WAIT, Breakers, Look, Permit
 from relayd.stores import StoreAway
 from relayd.stores.link import Link
 from relayd.stores.memory import MemoryStore

@@ -191,6 +191,24 @@ async def opened(
         assert one.fileno() == -1, "expected the socket to be closed"
 
 
+@asynccontextmanager
+async def early(text: bytes) -> AsyncIterator[tuple[TlsTransport, Peer]]:
+    """A transport without a protocol so far, and with text that came with its handshake's end."""
+    link, one, other = ends()
+    peer = Peer(other, serving(ssl.TLSVersion.TLSv1_2))  # where the last words are the server's
+    shaking = asyncio.create_task(peer.shake(flush=False))
+    task = asyncio.create_task(secured(asyncio.get_running_loop(), link, trusting(), NAME))
+    await shaking
+    await peer.send(peer.said() + peer.sealed(text))
+    async with asyncio.timeout(CAP):
+        transport = await task
+    with other:
+        yield transport, peer
+    transport.abort()
+    await turns()
+    assert one.fileno() == -1, "expected the socket to be closed"
+
+
 Test = Callable[[Any], Coroutine[Any, Any, None]]
 
 

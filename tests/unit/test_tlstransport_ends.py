@@ -13,7 +13,7 @@ import pytest
 from relayd.tlstransport import TlsTransport
 from relayd.transport import SocketTransport
 from tests.support.heard import Heard, turns
-from tests.support.tlspeer import VERSIONS, Peer, of, opened
+from tests.support.tlspeer import VERSIONS, Peer, early, of, opened
 
 LOST = ("lost", type(None))
 TEXTS = [b"one", b"two", b"three", b"four"]
@@ -137,28 +137,37 @@ async def test_a_fault_of_the_protocol_is_told_and_ends_the_connection(
         await peer.send(records(peer))
         await heard.until(lambda: heard.lost)
         assert faults == [fault]
-        assert heard.data == b"one", "it is given nothing more"
+        assert heard.data == ALL
         assert heard.calls == [("lost", ValueError)]
         assert transport.is_closing()
 
 
 @of(ValueError, asyncio.CancelledError)
-async def test_a_fault_after_a_pause_is_told_and_ends_it_too(kind: type[BaseException]) -> None:
-    async with opened(VERSIONS[1]) as (transport, heard, peer):
-        faults = told()
+async def test_a_fault_over_what_came_early_is_told_and_ends_it_too(
+    kind: type[BaseException],
+) -> None:
+    async with early(b"hello") as (transport, _):
+        faults, heard = told(), Heard()
 
         def fail(_: bytes) -> None:
             raise kind("of the protocol")
 
-        heard.on_data = lambda _: transport.pause_reading()
-        await peer.send(records(peer))
-        await heard.until(lambda: heard.data == b"one")
         heard.on_data = fail
-        transport.resume_reading()
+        transport.set_protocol(heard)
         await heard.until(lambda: heard.lost)
         assert [type(fault) for fault in faults] == [kind]
-        assert heard.data == b"onetwo", "it is given nothing more"
         assert heard.calls == [("lost", kind)]
+
+
+@of(*VERSIONS)
+async def test_what_came_before_a_broken_record_is_told_before_the_loss(
+    version: ssl.TLSVersion,
+) -> None:
+    async with opened(version) as (_, heard, peer):
+        await peer.send(records(peer) + b"no record")
+        await heard.until(lambda: heard.lost)
+        assert heard.data == ALL
+        assert heard.calls == [("lost", ssl.SSLError)]
 
 
 def alive() -> list[Any]:

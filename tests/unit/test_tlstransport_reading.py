@@ -6,7 +6,18 @@ import asyncio
 import ssl
 
 from tests.support.heard import Heard, turns
-from tests.support.tlspeer import MUCH, RECORD, VERSIONS, Peer, agreed, ends, of, opened, serving
+from tests.support.tlspeer import (
+    MUCH,
+    RECORD,
+    VERSIONS,
+    Peer,
+    agreed,
+    early,
+    ends,
+    of,
+    opened,
+    serving,
+)
 
 LOST = ("lost", type(None))
 TEXTS = [b"one", b"two", b"three", b"four"]
@@ -28,13 +39,13 @@ async def test_sixteen_megabytes_come_as_they_are(version: ssl.TLSVersion) -> No
 
 
 @of(*VERSIONS)
-async def test_each_record_of_a_read_is_given(version: ssl.TLSVersion) -> None:
+async def test_all_records_of_a_read_are_given_in_one_call(version: ssl.TLSVersion) -> None:
     async with opened(version) as (_, heard, peer):
         given: list[bytes] = []
         heard.on_data = given.append
         await peer.send(records(peer))
         await heard.until(lambda: heard.data == ALL)
-        assert given == TEXTS
+        assert given == [ALL]
 
 
 @of(*VERSIONS)
@@ -114,34 +125,20 @@ async def test_a_peer_that_is_not_read_has_to_wait(version: ssl.TLSVersion) -> N
 
 
 @of(*VERSIONS)
-async def test_a_pause_while_it_is_given_something_holds_the_rest_of_that_read(
+async def test_a_pause_while_it_is_given_something_holds_the_next_read(
     version: ssl.TLSVersion,
 ) -> None:
     async with opened(version) as (transport, heard, peer):
         heard.on_data = lambda _: transport.pause_reading()
         await peer.send(records(peer))
-        for count in range(1, len(TEXTS) + 1):
-            await heard.until(lambda: bool(heard.data))
-            await turns()
-            assert heard.data == b"".join(TEXTS[:count]), "and nothing more"
-            transport.resume_reading()  # nothing more ever comes from the peer
-            await turns()
-        await peer.send(peer.sealed(b"five"))
-        await heard.until(lambda: heard.data == ALL + b"five")
-
-
-@of(*VERSIONS)
-async def test_the_peers_end_waits_behind_what_was_paused(version: ssl.TLSVersion) -> None:
-    async with opened(version) as (transport, heard, peer):
-        heard.on_data = lambda _: transport.pause_reading()
-        await peer.send(records(peer) + peer.bye())
-        peer.sock.close()
-        for count in range(1, len(TEXTS) + 1):
-            await turns()
-            assert heard.data == b"".join(TEXTS[:count])
-            assert heard.calls == []
-            transport.resume_reading()
+        await heard.until(lambda: bool(heard.data))
+        await peer.send(peer.sealed(b"five") + peer.bye())
+        await turns()
+        assert heard.data == ALL, "and nothing more"
+        assert heard.calls == []
+        transport.resume_reading()
         await heard.until(lambda: heard.lost)
+        assert heard.data == ALL + b"five"
         assert heard.calls == ["eof", LOST]
 
 
@@ -154,9 +151,8 @@ async def test_a_pause_in_the_middle_of_a_record_goes_on_with_its_rest(
         first, second = peer.sealed(b"one"), peer.sealed(b"two")
         await peer.send(first + second[:9])
         await heard.until(lambda: heard.data == b"one")
+        assert not transport.is_reading()
         transport.resume_reading()
-        assert not transport.is_reading(), "not yet"
-        await turns()
         assert transport.is_reading()
         await peer.send(second[9:])
         await heard.until(lambda: heard.data == b"onetwo")
@@ -180,31 +176,36 @@ async def test_who_pauses_and_resumes_at_once_is_given_all_in_order(
         assert heard.calls == ["eof", LOST]
 
 
-@of(*VERSIONS)
-async def test_a_pause_just_after_a_resume_holds(version: ssl.TLSVersion) -> None:
-    async with opened(version) as (transport, heard, peer):
-        heard.on_data = lambda _: transport.pause_reading()
-        await peer.send(records(peer))
-        await heard.until(lambda: heard.data == b"one")
-        transport.resume_reading()
+@of(0, 1, 2)
+async def test_a_pause_just_after_the_first_resume_holds(more: int) -> None:
+    async with early(b"hello") as (transport, peer):
+        heard = Heard()
+        transport.set_protocol(heard)
+        assert not transport.is_reading(), "not before what waits here was given"
         transport.pause_reading()
         await turns()
-        assert heard.data == b"one"
-        assert not transport.is_reading()
-        for _ in range(2):  # twice is once
+        assert not heard.data
+        for _ in range(more):  # several times is once
             transport.resume_reading()
-        transport.pause_reading()
+            transport.pause_reading()
         transport.resume_reading()
+        transport.resume_reading()
+        assert not heard.data, "not from within the call"
         await turns()
-        assert heard.data == b"onetwo"
+        assert heard.data == b"hello"
+        assert transport.is_reading()
+        await peer.send(peer.sealed(b" again"))
+        await heard.until(lambda: heard.data == b"hello again")
 
 
 @of(*VERSIONS)
-async def test_another_protocol_is_given_the_rest(version: ssl.TLSVersion) -> None:
+async def test_another_protocol_is_given_the_next_read(version: ssl.TLSVersion) -> None:
     async with opened(version) as (transport, heard, peer):
         other = Heard()
         heard.on_data = lambda _: transport.set_protocol(other)
-        await peer.send(records(peer))
-        await other.until(lambda: other.data == b"twothreefour")
+        await peer.send(peer.sealed(b"one"))
+        await heard.until(lambda: heard.data == b"one")
+        await peer.send(peer.sealed(b"two"))
+        await other.until(lambda: other.data == b"two")
         assert heard.data == b"one"
         transport.set_protocol(heard)
