@@ -331,7 +331,7 @@ def _first_said(key: bytes, data: bytes) -> bytes | None:
         at += len(key)
         if found := _SAID(data, at):
             return found[1]
-        at = data.find(key, at)
+        at = data.find(key, at - 1)  # its last quote may be the first of another
     return None
 
 

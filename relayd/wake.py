@@ -83,9 +83,12 @@ class Wake:
         if step is None:
             return
         if asyncio.current_task(self._loop) is None:
-            self._context.run(step, self)
-        else:
-            self._loop.call_soon(step, self, context=self._context)
+            try:
+                self._context.run(step, self)
+                return
+            except RuntimeError:
+                pass  # the callback runs in the task's own context
+        self._loop.call_soon(step, self, context=self._context)
 
     def interrupt(self, why: Why) -> None:
         """End this wait and each later one with `Interrupt(why)`; the first reason stays."""

@@ -497,3 +497,19 @@ async def test_news_beyond_the_limit_are_forgotten_oldest_first(one: Relayd, sto
         await one.ask(Verdict.FAILURE)
     await one.agree()
     assert store.asked.count("judge") == 1024
+
+
+# ------------------------------------------------------------------ what needs nobody's word
+
+
+async def test_a_closed_breaker_admits_at_once_and_another_does_not(relayd: Relayd) -> None:
+    for name in ("a", "nobody's"):
+        permit = relayd.breakers.closed(name)
+        assert permit is not None
+        assert (permit.name, permit.state) == (name, State.CLOSED)
+    await relayd.trip()
+    assert relayd.breakers.closed("a") is None
+    await asyncio.sleep(POLICY.cooldown)
+    assert relayd.breakers.closed("a") is None, "half-open: one probe at a time"
+    await relayd.ask(Verdict.SUCCESS)
+    assert relayd.breakers.closed("a") is not None

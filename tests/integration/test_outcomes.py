@@ -23,7 +23,7 @@ from tests.support.certificates import Authority
 from tests.support.client import Response
 from tests.support.gateway import Gateway, config_for, gateway
 from tests.support.loop import takes
-from tests.support.provider import Script, ScriptedProvider
+from tests.support.provider import Peer, Request, Script, ScriptedProvider
 from tests.support.scripts import (
     blackhole,
     hangs_up,
@@ -114,6 +114,32 @@ async def test_a_connect_that_hangs_is_replaced_after_the_connect_clock() -> Non
                     answer = await g.chat()
                 assert answer.field("X-Gateway-Attempts") == "2", "a silent one was asked again"
                 assert g.exchange["attempts"][0]["outcome"] == "connect_timeout"
+
+
+async def test_the_words_of_an_error_may_come_in_a_record_of_their_own(tmp_path: Path) -> None:
+    words = builders.encode({"error": {"message": "busy just now", "code": "busy"}})
+
+    async def script(peer: Peer, _: Request) -> None:
+        peer.writer.write(b"HTTP/1.1 503 -\r\nContent-Length: %d\r\n\r\n" % len(words))
+        peer.writer.write(words)
+
+    authority = Authority(tmp_path)
+    async with ScriptedProvider(script, ok(), tls=authority.server()) as a:
+        table = {**a.table, "ca_file": authority.ca_file}
+        async with gateway(config_for(table, failover={"retries": 1})) as g:
+            assert (await g.chat()).status == 200
+        assert [line["detail"] for line in g.log if line.get("event") == "attempt_failed"] == [
+            "busy just now"
+        ]
+        assert [request.connection for request in a.requests] == [0, 0]
+
+
+@pytest.mark.parametrize("host", ["a..test", "a" * 64 + ".test"])
+async def test_a_name_that_none_can_have_is_replaced(host: str) -> None:
+    table = {"name": "a", "base_url": f"http://{host}/v1"}
+    async with ScriptedProvider(ok(), name="b") as b, gateway(config_for(table, b)) as g:
+        assert (await g.chat()).field("X-Gateway-Provider") == "b"
+        assert g.exchange["attempts"][0]["outcome"] == "dns_failed"
 
 
 async def test_a_name_that_does_not_resolve_is_replaced() -> None:

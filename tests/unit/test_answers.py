@@ -402,6 +402,7 @@ def test_the_first_finish_reason_that_is_a_text_counts() -> None:
     body = b'{"choices":[{"finish_reason":null},{"finish_reason": "stop"},{"finish_reason":"x"}]}'
     assert usage_of(body, CHAT)[1] == "stop"
     assert usage_of(b'{"choices":[{"finish_reason":null}]}', CHAT)[1] is None
+    assert usage_of(b'{"finish_reason"finish_reason":"stop"', CHAT)[1] == "stop"  # no JSON at all
 
 
 @pytest.mark.parametrize("sign", [b"\x0b", b"\x0c", b"\x1c", b"\t"])

@@ -103,6 +103,8 @@ def test_an_error_keeps_its_problems_apart() -> None:
         (ONE + ONE, 'provider[2].name: "one" is the name of an earlier [[provider]]'),
         (ONE + "ca_file = '/none'", "ca_file: /none cannot be read: no such file or directory"),
         (ONE + "tls_server_name = '-'", "tls_server_name: expected a host name"),
+        (ONE + "tls_server_name = 'a..b'", "tls_server_name: expected a host name"),
+        (ONE + f"tls_server_name = '{'a' * 64}.test'", "tls_server_name: expected a host name"),
         (ONE + "models = {quick='m'}", 'provider[one].models: unknown name "quick"'),
         (ONE + "connect = 0", "provider[one].connect: expected seconds from 0.05 to 86400"),
         (

@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from relayd import net
+from relayd.dial import connect
 from relayd.net import Conn, plain
 from relayd.pool import Origin, Pool
 from relayd.reach import Reach
@@ -358,6 +359,58 @@ async def test_an_answer_that_came_before_a_failed_write_is_not_lost(pair: Pair)
 
 
 @on_each_loop
+async def test_who_waits_goes_on_within_the_read_that_it_waits_for(pair: Pair) -> None:
+    async with connected(pair) as (conn, peer):
+        seen: list[bytes] = []
+        assert conn.wake is not None
+        wake = conn.wake
+
+        async def waits() -> None:
+            await wake.wait()
+            seen.append(bytes(conn.buffer))
+
+        task = asyncio.create_task(waits())
+        received = conn.data_received
+
+        def watched(data: bytes) -> None:
+            received(data)
+            seen.append(b"behind the call")
+
+        conn.data_received = watched
+        conn.transport.set_protocol(conn)  # uvloop looks the place up once
+        await asyncio.sleep(0)
+        peer.send(b"hello")
+        await task
+        await turns()
+        assert seen == [b"hello", b"behind the call"]
+
+
+@on_each_loop
+async def test_who_waits_sees_all_that_a_lost_connection_still_held(pair: Pair) -> None:
+    async with connected(pair) as (conn, peer):
+        answer = b"HTTP/1.1 413 -\r\n\r\n" + b"z" * 100_000  # two reads
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400_000)
+        seen: list[tuple[bool, int]] = []
+        assert conn.wake is not None
+        wake = conn.wake
+
+        async def waits() -> None:
+            while not conn.ended:
+                await wake.wait()
+                seen.append((conn.ended or conn.lost, len(conn.buffer)))
+
+        task = asyncio.create_task(waits())
+        await turns()
+        assert peer.send(answer) == len(answer)
+        peer.close()
+        for _ in range(3):  # as above
+            conn.write(b"more")
+        await task
+        assert seen
+        assert all(size == len(answer) for over, size in seen if over)
+
+
+@on_each_loop
 async def test_who_is_silenced_tells_nobody(pair: Pair) -> None:
     async with connected(pair) as (conn, peer):
         wake = conn.wake
@@ -421,17 +474,20 @@ def test_the_end_of_a_tls_connection_is_an_end_without_a_warning(
             writer.close()
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 await writer.wait_closed()
+            served.set()
 
+        served = asyncio.Event()
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=authority.server())
         async with server:
             host, port = server.sockets[0].getsockname()
-            _, writer = await asyncio.open_connection(host, port, ssl=authority.client())
             running = asyncio.get_running_loop()
-            conn = Conn(writer, Wake(running), running.time())
+            conn = await connect(host, port, authority.client(), host, running)
+            conn.wake = Wake(running)
             await until(conn, lambda: conn.ended)
             assert conn.take() == b"hello"
             assert conn.error is None
             await let_go(conn)
+            await served.wait()
 
     with caplog.at_level(logging.WARNING), asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(main())

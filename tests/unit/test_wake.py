@@ -167,6 +167,20 @@ async def test_the_task_goes_on_in_its_own_context(ends: Callable[[Wake], None])
 
 
 @pytest.mark.parametrize("ends", [Wake.wake, Wake.turn])
+async def test_a_callback_may_run_in_the_context_of_the_task(ends: Callable[[Wake], None]) -> None:
+    wake, context = Wake(loop()), contextvars.copy_context()
+
+    async def waits() -> None:
+        await wake.wait()
+
+    task = loop().create_task(waits(), context=context)
+    await asyncio.sleep(1)
+    loop().call_soon(ends, wake, context=context)
+    with takes(0):
+        await task
+
+
+@pytest.mark.parametrize("ends", [Wake.wake, Wake.turn])
 @pytest.mark.parametrize("first", ["cancel", "end"])
 async def test_a_cancelled_wait_is_cancelled_whatever_ends_it(
     first: str, ends: Callable[[Wake], None]
@@ -291,6 +305,23 @@ async def test_arming_again_forgets_what_ran_out() -> None:
     with takes(4):
         await clock.wake.wait()
     assert clock.expired == "answer"
+
+
+async def test_who_waits_goes_on_within_the_ring() -> None:
+    clock = Clock(loop(), Wake(loop()))
+    seen: list[str | None] = []
+
+    async def waits() -> None:
+        await clock.wake.wait()
+        seen.append(clock.expired)
+
+    task = loop().create_task(waits())
+    await asyncio.sleep(1)
+    clock.arm("idle", clock.now() + 1)
+    ring = clock.alarm.action
+    clock.alarm.action = lambda: (ring(), seen.append("behind the ring"))
+    await task
+    assert seen == ["idle", "behind the ring"]
 
 
 async def test_a_disarmed_clock_is_silent() -> None:
