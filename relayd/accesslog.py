@@ -104,28 +104,26 @@ class Log:
     def attempt_failed(self, record: Record, attempt: Attempt, detail: str) -> None:
         """A warning; an error where the provider refused relayd's own key (401, 403)."""
         refused = attempt.status in (401, 403)
+        level, event = "error" if refused else "warning", "attempt_failed"
+        if not self._wants(level, (event, attempt.provider, attempt.outcome)):
+            return  # a provider that is down is told of ten times, and then fails in silence
         remedy = " refused the configured key: check it" if refused else f": {attempt.outcome}"
-        self.event(
-            "error" if refused else "warning",
-            "attempt_failed",
-            f"provider {attempt.provider}{remedy}",
-            id=record.id,
-            provider=attempt.provider,
-            upstream_model=attempt.upstream_model,
-            outcome=attempt.outcome,
-            status=attempt.status,
-            ms=round(attempt.duration * 1000, 1),
-            breaker=attempt.breaker,
-            detail=detail,
-        )
+        fields: dict[str, Field] = {
+            "id": record.id,
+            "provider": attempt.provider,
+            "upstream_model": attempt.upstream_model,
+            "outcome": attempt.outcome,
+            "status": attempt.status,
+            "ms": round(attempt.duration * 1000, 1),
+            "breaker": attempt.breaker,
+            "detail": detail,
+        }
+        self._say(self._wall(), level, event, f"provider {attempt.provider}{remedy}", fields)
 
     def event(self, level: str, event: str, message: str, **fields: Field) -> None:
         """Anything else worth a line: breaker changes, reloads, start, stop, warnings."""
-        if self._threshold < PRIORITY[level]:
-            return
-        now = self._wall()
-        if self._admits((event, fields.get("provider"), fields.get("outcome")), now):
-            self._say(now, level, event, message, fields)
+        if self._wants(level, (event, fields.get("provider"), fields.get("outcome"))):
+            self._say(self._wall(), level, event, message, fields)
 
     def lost(self, lines: int) -> None:
         """Says that the sink dropped `lines` that nobody read: made to be its `report`."""
@@ -138,7 +136,11 @@ class Log:
 
     # ---- floods: fixed windows, so that one number per event is all there is to keep
 
-    def _admits(self, key: tuple[str, Field, Field], now: float) -> bool:
+    def _wants(self, level: str, key: tuple[str, Field, Field]) -> bool:
+        """Whether an event of this kind is told now."""
+        if self._threshold < PRIORITY[level]:
+            return False
+        now = self._wall()
         # A clock that was set back must not stretch a window: outside means ended, either way.
         if not 0.0 <= now - self._window < FLOOD_SECONDS:
             self._end_window(now)

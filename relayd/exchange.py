@@ -22,6 +22,7 @@ from .outcomes import (
     BLAMED,
     BY_CLIENT,
     COMPLETE,
+    CREDENTIAL,
     INTERNAL,
     LAST_WORDS,
     LEFT_STATUS,
@@ -185,7 +186,7 @@ class Exchange:
 
     def _rest(self, step: Step, failure: AttemptFailed) -> None:
         seconds = failure.rest
-        if failure.outcome is Outcome.CREDENTIAL and len(step.candidate.provider.keys) > 1:
+        if failure.outcome is CREDENTIAL and len(step.candidate.provider.keys) > 1:
             seconds = CREDIT_REST
         if seconds:
             now = self._clock.now()

@@ -21,7 +21,7 @@ from enum import Enum
 from . import errors
 from .breaker import REST_MAX
 from .config import Candidate, Failover, Secret
-from .outcomes import RULES, Outcome, listed
+from .outcomes import CREDENTIAL, OUT_OF_CREDIT, RATE_LIMITED, RULES, Outcome, listed
 
 DEFAULT_REST = 1.0
 """Seconds of rest after a 429 that named none."""
@@ -61,19 +61,22 @@ class AttemptFailed(Exception):
         detail: str = "",
         error: errors.ProviderRefused | None = None,
     ) -> None:
-        super().__init__(f"{outcome.value}: {detail}" if detail else outcome.value)
+        super().__init__(outcome, detail)
         self.outcome = outcome
         self.status = status
         self.retry_after = retry_after
         self.detail = detail
         self.error = error
 
+    def __str__(self) -> str:
+        return f"{self.outcome}: {self.detail}" if self.detail else str(self.outcome)
+
     @property
     def rest(self) -> float:
         """Seconds for which the provider, or its key, is not asked; 0 if it may be."""
-        if self.outcome is Outcome.OUT_OF_CREDIT:
+        if self.outcome is OUT_OF_CREDIT:
             return CREDIT_REST
-        if self.outcome is not Outcome.RATE_LIMITED:
+        if self.outcome is not RATE_LIMITED:
             return 0.0
         return DEFAULT_REST if self.retry_after is None else min(self.retry_after, REST_MAX)
 
@@ -181,7 +184,7 @@ class FailoverPlan:
         """The step failed; `left` is the time to the deadline in seconds."""
         self._failures.append(failure)
         if failure.outcome in _KEY_FAULTS:
-            if step.key is not None and failure.outcome is not Outcome.RATE_LIMITED:
+            if step.key is not None and failure.outcome is not RATE_LIMITED:
                 self._dead.add(step.key.id)
             if self._keys:
                 self._then = Step(step.candidate, self._keys[0])
@@ -207,7 +210,7 @@ class FailoverPlan:
             waits = [found.retry_in for found in self._skipped]
             return errors.NoProviderAvailable(retry_after=_whole(min(waits, default=SOON)))
         last = self._failures[-1]
-        if last.outcome is Outcome.CREDENTIAL:
+        if last.outcome is CREDENTIAL:
             return errors.ProviderAuth()
         if last.outcome is Outcome.TOO_LARGE:
             return errors.ResponseTooLarge()
@@ -220,7 +223,7 @@ class FailoverPlan:
         return limited and all(found.standing is Standing.RESTING for found in self._skipped)
 
     def _moves_on(self, failure: AttemptFailed) -> bool:
-        if failure.outcome is Outcome.CREDENTIAL:
+        if failure.outcome is CREDENTIAL:
             return self._policy.credentials
         if failure.outcome in _BY_STATUS and failure.status is not None:
             return listed(failure.status, self._policy.statuses)
@@ -229,7 +232,7 @@ class FailoverPlan:
     def _delay(self, failure: AttemptFailed) -> float:
         if failure.retry_after is not None:
             return failure.retry_after
-        if failure.outcome is Outcome.RATE_LIMITED:
+        if failure.outcome is RATE_LIMITED:
             return math.inf  # only a 429 that says when is worth waiting for
         return self.jitter() * self._policy.retry_backoff * 2.0**self._retries
 

@@ -118,8 +118,16 @@ LAST_WORDS = {
 }
 """What the one error event says, by how a stream ended; its code is the end's value."""
 
-# Looked up once, as what nearly every exchange asks for (see `surfaces`).
+# Looked up once, as what nearly every exchange or failure asks for (see `surfaces`).
 OK, INTERNAL, COMPLETE = Outcome.OK, Outcome.INTERNAL, End.COMPLETE
+CREDENTIAL, RATE_LIMITED, OUT_OF_CREDIT = (
+    Outcome.CREDENTIAL,
+    Outcome.RATE_LIMITED,
+    Outcome.OUT_OF_CREDIT,
+)
+
+TOLD = frozenset({Outcome.REFUSED, Outcome.UNSUITABLE})
+"""Outcomes of which the client may read the provider's own words."""
 
 BLAMED = frozenset({End.UPSTREAM_TRUNCATED, End.UPSTREAM_STALLED, End.UPSTREAM_ERROR_EVENT})
 """Ends after the commit that count for the provider's breaker."""

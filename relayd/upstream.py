@@ -20,7 +20,7 @@ from .framing import BadChunk, Body
 from .headers import is_coded, may_end
 from .job import Answer, Job
 from .net import Conn, reason
-from .outcomes import Outcome, classify
+from .outcomes import TOLD, Outcome, classify
 from .peek import COMMIT, FAIL, LIMIT, MORE, WHOLE, Peek, Verdict, Why
 from .reach import Reach, release
 from .response import BadResponse, ResponseHead, response_body, take_response
@@ -198,7 +198,7 @@ class _Call:
         if head.status == 400 and error.code in job.codes:
             outcome = Outcome.UNSUITABLE
         told = None
-        if outcome in (Outcome.REFUSED, Outcome.UNSUITABLE):
+        if outcome in TOLD:
             told = refusal.refused(head.status, error, job.mask, expose=job.expose)
         return AttemptFailed(
             outcome,

@@ -9,11 +9,14 @@ from relayd.headers import (
     CROSSING,
     MAX_CROSSING,
     Fields,
+    Head,
+    closes,
     connection_names,
     crossing,
     is_coded,
     is_request_id,
     is_traceparent,
+    listed,
     may_end,
     returning,
     tokens,
@@ -201,3 +204,44 @@ def test_a_head_in_pieces_is_looked_at_when_it_may_end_or_has_doubled() -> None:
             looks, read = looks + 1, end
     assert read == len(head)
     assert looks < 12
+
+
+# ------------------------------------------------------------------ what the fields of a head say
+
+
+def head(*fields: tuple[bytes, bytes]) -> Head:
+    return Head(list(fields), dict(reversed(fields)))
+
+
+def test_the_first_value_of_a_name_is_asked_for_until_it_is_forgotten() -> None:
+    found = head((b"a", b"1"), (b"b", b"2"), (b"a", b"3"))
+    assert (found.field(b"a"), found.field(b"b"), found.field(b"c")) == (b"1", b"2", None)
+    found.forget()
+    assert found.fields == []
+    assert found.field(b"a") is None
+
+
+def test_a_list_goes_over_all_lines_of_its_name() -> None:
+    once = head((b"a", b"1, 2"), (b"b", b"3"))
+    assert listed(once.first, once.fields, b"a") == b"1, 2"
+    again = head((b"a", b"1, 2"), (b"b", b"3"), (b"a", b"4"))
+    assert listed(again.first, again.fields, b"a") == b"1, 2,4"
+    assert listed(again.first, again.fields, b"b") == b"3"
+
+
+@pytest.mark.parametrize(
+    ("values", "closing"),
+    [
+        ([b"close"], True),
+        ([b"Keep-Alive"], False),
+        ([b"keep-alive, CLOSE"], True),
+        ([b"x", b"close"], True),
+        ([b"closed"], False),
+        ([b""], False),
+    ],
+)
+def test_a_connection_closes_if_any_of_its_fields_says_so(
+    values: list[bytes], closing: bool
+) -> None:
+    found = head((b"a", b"1"), *((b"connection", value) for value in values))
+    assert closes(found.first, found.fields) is closing
