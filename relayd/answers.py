@@ -222,12 +222,11 @@ _SUBSTANCE = ("choices", "data", "output", "content")
 """The members that hold an answer: chat and completions, embeddings, responses, messages."""
 
 # ---- quick searches, some 0.2 us for an event each
-
 _ERROR_HEAD = re.compile(
     rb'\s*\{\s*(?:"error"\s*:\s*[^n\s]|"type"\s*:\s*"error"|"object"\s*:\s*"error")'
 )
 _KIND_HEAD = re.compile(rb'\s*\{[^{}]*?"type"\s*:\s*"([^"\\]+)"')
-_FINISH_REASON = b'"finish_reason"'
+_FINISH_REASON, _NO_REASON = b'"finish_reason"', b'"finish_reason":null'
 _REASON_KEYS = {
     Surface.CHAT: _FINISH_REASON,
     Surface.COMPLETIONS: _FINISH_REASON,
@@ -256,6 +255,9 @@ _BLOCK_TEXT = re.compile(rb'"(?:text|thinking|partial_json)"\s*:\s*"[^"\n]').sea
 
 
 def _telling_choices(data: bytes) -> int:
+    quiet = data.find(b'"error"') < 0 and data.find(b'"usage"') < 0
+    if quiet and data.count(_FINISH_REASON) == data.count(_NO_REASON):
+        return -1  # most often: seen in half the time
     found = _CHOICES_END(data)
     return found.start() if found else -1
 
