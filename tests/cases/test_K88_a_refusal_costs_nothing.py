@@ -63,6 +63,20 @@ async def test_who_comes_while_too_many_are_served_has_used_none() -> None:
         assert await left(g, BEARER) == CAP - 1
 
 
+async def test_whose_place_is_taken_while_his_body_comes_has_used_none() -> None:
+    async with relay(slow(1.0, ok()), ok(), server={"max_exchanges": 1}) as (g, _):
+        async with RawClient(g.address) as client:
+            await client.send(post(GOOD)[:-5])
+            first = asyncio.create_task(g.chat(fields=BEARER))
+            await asyncio.sleep(0.5)
+            await client.send(GOOD[-5:])
+            assert (await client.response("POST")).status == 503
+        await first
+        told = [line["bytes_in"] for line in g.log if line.get("status") == 503]
+        assert told == [len(GOOD)], "what came in is logged all the same"
+        assert await left(g, BEARER) == CAP - 1
+
+
 def post(body: bytes, **fields: str) -> bytes:
     return request("POST", CHAT, body, {**BEARER, **fields})
 
