@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .tlstransport import TlsTransport
-from .transport import READ_SIZE, WRITE_HIGH, SocketTransport, fits
+from .transport import READ_SIZE, WRITE_HIGH, SocketTransport, discard, fits
 from .wake import Wake
 
 Link = SocketTransport | TlsTransport
@@ -63,10 +63,6 @@ def plain(writer: asyncio.StreamWriter) -> SocketTransport | asyncio.StreamWrite
 
 def _nothing() -> None:
     """Nobody listens."""
-
-
-def _discard(data: bytes) -> None:
-    """Nobody reads."""
 
 
 class Conn(asyncio.Protocol):
@@ -150,7 +146,7 @@ class Conn(asyncio.Protocol):
         # `transport` looks `data_received` up for each read, which may so be the sink itself;
         # uvloop does once.
         self._sink = call
-        self.data_received = call or (_discard if self.lost else self._received)
+        self.data_received = call or (discard if self.lost else self._received)
 
     # What the transport calls: this as `data_received`, and the others.
 
@@ -181,7 +177,7 @@ class Conn(asyncio.Protocol):
             wake, self.wake = self.wake, None  # who waits is told when all of it is there
             self._salvage()
             self.wake = wake
-        self.data_received = self.write = _discard  # nothing more comes, and no circle is left
+        self.data_received = self.write = discard  # nothing more comes, and no circle is left
         self.unasked = None
         self.writable = True
         self._end()

@@ -24,6 +24,7 @@ from .knownlines import KnownLines
 from .net import Conn
 from .record import Record
 from .replies import refuse
+from .transport import discard
 from .visit import Left, Peer, Visit
 from .wake import DRAINING, Clock, Interrupt, Wake, Why
 
@@ -295,7 +296,7 @@ class Session:
         conn = self.conn
         conn.buffer.clear()
         conn.resume()
-        conn.sink = _discard
+        conn.sink = discard  # what a refused client still sends
         conn.finish()
         self.clock.arm("linger", self.clock.now() + LINGER)
         try:
@@ -303,10 +304,6 @@ class Session:
                 await self.wake.wait()
         except Interrupt:
             pass
-
-
-def _discard(_: bytes) -> None:
-    """What a refused client still sends."""
 
 
 def _nothing() -> None:

@@ -12,16 +12,13 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from .transport import READ_SIZE, SocketTransport
+from .transport import NOBODY, READ_SIZE, SocketTransport, discard
 
 RECORD = 16384
 """Bytes of text that a record may hold (RFC 8446, 5.1)."""
 
 SEALED_AT_ONCE = 4 * READ_SIZE
 """Bytes encrypted in one go: OpenSSL's buffer stays as big as it ever was."""
-
-_NOBODY = asyncio.Protocol()
-
 
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
     """The transport of what is said inside TLS, and the protocol of the socket's own transport.
@@ -65,7 +62,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         self._read = self._ssl.read
         self._write = self._ssl.write
-        self._protocol: Any = _NOBODY  # Any: a protocol's methods may be places
+        self._protocol: Any = NOBODY  # Any: a protocol's methods may be places
         self._backlog = bytearray()  # written while the peer negotiates anew, not yet encrypted
         self._reading = False
         self._closing = False
@@ -260,8 +257,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._reading = False
         self._shaken(exc or ConnectionAbortedError("the TLS handshake was given up"))
         del self._done  # what it raised would hold this frame's owner
-        protocol, self._protocol = self._protocol, _NOBODY
-        self.data_received = _discard  # no circle is left
+        protocol, self._protocol = self._protocol, NOBODY
+        self.data_received = discard  # no circle is left
         protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -298,10 +295,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._reading = False
         self._flush()  # the alert that says why, if there is one
         self._link.lose(exc)
-
-
-def _discard(data: bytes) -> None:
-    """Nobody reads any more."""
 
 
 async def secured(

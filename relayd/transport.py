@@ -17,7 +17,12 @@ READ_SIZE = 65536
 WRITE_HIGH = 65536
 """Bytes that may wait for a slow reader before its source is paused (asyncio's own default)."""
 
-_NOBODY = asyncio.Protocol()
+NOBODY = asyncio.Protocol()
+"""Whom a transport tells while there is no protocol."""
+
+
+def discard(data: bytes) -> None:
+    """Nobody reads any more."""
 
 
 def fits(loop: asyncio.AbstractEventLoop) -> bool:
@@ -59,7 +64,7 @@ class SocketTransport(asyncio.Transport):
         self._fd = sock.fileno()
         self._recv = sock.recv
         self._send = sock.send
-        self._protocol: Any = _NOBODY  # Any: a protocol's methods may be places
+        self._protocol: Any = NOBODY  # Any: a protocol's methods may be places
         self._backlog = bytearray()  # written, and not yet taken by the kernel
         self._high = WRITE_HIGH
         self._low = WRITE_HIGH // 4
@@ -269,7 +274,7 @@ class SocketTransport(asyncio.Transport):
         self._loop.call_soon(self._lost, exc)
 
     def _lost(self, exc: BaseException | None) -> None:
-        protocol, self._protocol = self._protocol, _NOBODY
+        protocol, self._protocol = self._protocol, NOBODY
         try:
             protocol.connection_lost(exc)
         finally:
