@@ -150,8 +150,7 @@ def usage_of(body: bytes, surface: Surface) -> tuple[Usage | None, str | None]:
     Found by searching, not by parsing: of the usage the last one counts, of the reasons the first.
     """
     key = _REASON_KEYS[surface]
-    found = _first_said(key, body) if key else None
-    reason = found.decode("utf-8", "replace")[:MAX_REASON] if found else None
+    reason = _reason(_first_said(key, body)) if key else None
     return read_usage(last_usage(body)), reason
 
 
@@ -222,6 +221,7 @@ _SUBSTANCE = ("choices", "data", "output", "content")
 """The members that hold an answer: chat and completions, embeddings, responses, messages."""
 
 # ---- quick searches, some 0.2 us for an event each
+
 _ERROR_HEAD = re.compile(
     rb'\s*\{\s*(?:"error"\s*:\s*[^n\s]|"type"\s*:\s*"error"|"object"\s*:\s*"error")'
 )
@@ -326,13 +326,13 @@ def _reason(value: object) -> str | None:
     return str(value)[:MAX_REASON] if value else None
 
 
-def _first_said(key: bytes, data: bytes) -> bytes | None:
-    """The first text that is the value of a quoted key, undecoded; None without one."""
+def _first_said(key: bytes, data: bytes) -> str | None:
+    """The first text that is the value of a quoted key, as it stands; None without one."""
     at = data.find(key)  # many times as fast as an expression that begins with it
     while at >= 0:
         at += len(key)
         if found := _SAID(data, at):
-            return found[1]
+            return found[1].decode("utf-8", "replace")
         at = data.find(key, at - 1)  # its last quote may be the first of another
     return None
 
@@ -340,11 +340,10 @@ def _first_said(key: bytes, data: bytes) -> bytes | None:
 def _sketch(head: bytes, tail: bytes) -> Document:
     """The few members of a large event that matter, in all the places where they are looked for."""
     kind = _KIND_HEAD.match(head)
-    reason = _first_said(_FINISH_REASON, tail)
     usage = last_usage(tail)
     return {
         "type": kind[1].decode("utf-8", "replace") if kind else None,
-        "choices": [{"finish_reason": reason.decode("utf-8", "replace") if reason else None}],
+        "choices": [{"finish_reason": _first_said(_FINISH_REASON, tail)}],
         "usage": usage,
         "response": {"usage": usage},
     }

@@ -114,10 +114,7 @@ class Endpoints:
         engine, setup, record = self._engine, self._engine.setup, visit.record
         config, request = setup.config, visit.request
         surface = SURFACES[request.path]
-        self._need_room(config)
-        body = await visit.body()
-        record.bytes_in = len(body)
-        self._need_room(config)  # it may have been taken while the body was on its way
+        body = await self._body(visit, config)
         user = visit.user(config.server.user_header)
         lines = crossing(request.first, request.fields, surface)
         ask = ask_for(config, surface, body, lines, client, user, record, visit.began)
@@ -131,10 +128,7 @@ class Endpoints:
         """The small API: relayed in each provider's own wire format, translated on the way back."""
         engine, setup, record = self._engine, self._engine.setup, visit.record
         config = setup.config
-        self._need_room(config)
-        body = await visit.body()
-        record.bytes_in = len(body)
-        self._need_room(config)  # as above
+        body = await self._body(visit, config)
         user = visit.user(config.server.user_header)
         lines = crossing(visit.request.first, visit.request.fields, Surface.CHAT)
         ask = smallapi.ask_small(config, body, lines, client, user, record, visit.began)
@@ -144,10 +138,16 @@ class Endpoints:
         visit.watch()
         await Exchange(engine, setup, ask, sink, visit.clock, record).run()
 
-    def _need_room(self, config: Config) -> None:
-        """Raise if there is no room for one more exchange."""
-        if self._engine.running >= config.server.max_exchanges:
+    async def _body(self, visit: Visit, config: Config) -> bytes:
+        """The body of a request that becomes an exchange, if there is room for one."""
+        engine, limit = self._engine, config.server.max_exchanges
+        if engine.running >= limit:
             raise errors.Overloaded()
+        body = await visit.body()
+        visit.record.bytes_in = len(body)
+        if engine.running >= limit:  # taken while the body was on its way
+            raise errors.Overloaded()
+        return body
 
     async def models(self, visit: Visit, client: Client | None) -> None:
         """The list of route names, or one of them."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .breaker import OPEN
-from .breakers import CLEAR, Breakers, Permit
+from .breakers import Breakers, Permit
 from .config import Candidate, Config, Provider, Secret
 from .failover import READY, SOON, Ready, Standing
 from .masking import Masker
@@ -86,11 +86,10 @@ class Engine:
         """Whether a candidate can be asked now, and with which keys in which order."""
         provider = candidate.provider
         look = self.breakers.look(provider.name, now)
-        if look is not CLEAR:
-            if look.state is OPEN:
-                return Ready(Standing.OPEN, look.retry_in)
-            if look.rests:
-                return Ready(Standing.RESTING, look.retry_in)
+        if look.state is OPEN:
+            return Ready(Standing.OPEN, look.retry_in)
+        if look.rests:
+            return Ready(Standing.RESTING, look.retry_in)
         if self._is_full(provider):
             return FULL
         return self._keys(provider, now) if provider.keys else _NO_KEYS

@@ -94,7 +94,7 @@ def _picked(first: dict[bytes, bytes], fields: Fields, names: dict[bytes, bytes]
     """The lines of those that have a name in `names`, and that `Connection` does not name."""
     found = names.keys() & first.keys()
     if found and b"connection" in first:
-        found -= connection_names(fields)
+        found -= connection_names(first, fields)
     if not found:
         return b""
     picked = [(names[name], value) for name, value in fields if name in found]
@@ -114,10 +114,9 @@ def closes(first: dict[bytes, bytes], fields: Fields) -> bool:
     return options != b"keep-alive" and b"close" in tokens(options)
 
 
-def connection_names(fields: Fields) -> set[bytes]:
+def connection_names(first: dict[bytes, bytes], fields: Fields) -> set[bytes]:
     """What `Connection` names: these fields are of the connection, not of the message."""
-    values = [value for name, value in fields if name == b"connection"]
-    return {name for value in values for name in tokens(value)}
+    return set(tokens(listed(first, fields, b"connection")))
 
 
 def tokens(value: bytes) -> list[bytes]:
@@ -129,8 +128,8 @@ def is_coded(first: dict[bytes, bytes], fields: Fields) -> bool:
     """Whether a body has a content coding; `first` has the first value of each field's name."""
     if b"content-encoding" not in first:
         return False
-    values = [value for name, value in fields if name == b"content-encoding"]
-    return any(coding != b"identity" for value in values for coding in tokens(value))
+    codings = tokens(listed(first, fields, b"content-encoding"))
+    return any(coding != b"identity" for coding in codings)
 
 
 def is_traceparent(value: bytes) -> bool:

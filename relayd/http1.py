@@ -71,16 +71,18 @@ def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None)
         named: dict[bytes, bytes] = dict(found)
         if len(named) == len(found) and b"host" in named:  # nothing new, nothing twice
             return _judge(seen, found, named)
-    start, fields = _remembered(head, limit, known, found)
+    start, fields = _remembered(head, lines, limit, known, found)
     return _judge(start, fields, dict(reversed(fields)))
 
 
-def _remembered(head: bytes, limit: int, known: KnownLines, found: list[Any]) -> Parsed:
+def _remembered(
+    head: bytes, lines: list[bytes], limit: int, known: KnownLines, found: list[Any]
+) -> Parsed:
     """What h11 makes of a head, with its earlier word for the lines that it has seen."""
     _refuse_odd_bytes(head)  # a known line has none, and no line of its own ends in CR or LF
-    first, *lines = head[:-4].split(b"\r\n")
+    first = lines[0]
     asked = [pair is None or pair[0] in FRAMING for pair in found]
-    new = list(compress(lines, asked))
+    new = list(compress(lines[1:-2], asked))
     start, fields = _parse(b"\r\n".join((first, *new, b"\r\n")), limit)
     if len(fields) != len(new):
         return _parse(head, limit)  # h11 made one of equal lengths: which line is whose field?

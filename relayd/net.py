@@ -21,9 +21,6 @@ from .tlstransport import TlsTransport
 from .transport import READ_SIZE, WRITE_HIGH, SocketTransport, discard, fits
 from .wake import Wake
 
-Link = SocketTransport | TlsTransport
-"""Transports of our own, which a loop over a selector has."""
-
 BUFFER = 4 * READ_SIZE
 """Bytes kept for a reader that is behind before reading pauses, where nobody set another limit."""
 
@@ -104,7 +101,12 @@ class Conn(asyncio.Protocol):
         "write",
     )
 
-    def __init__(self, link: Link | asyncio.StreamWriter, wake: Wake | None, born: float) -> None:
+    def __init__(
+        self,
+        link: SocketTransport | TlsTransport | asyncio.StreamWriter,
+        wake: Wake | None,
+        born: float,
+    ) -> None:
         self.transport: Any  # Any: read and write side in one object
         if not isinstance(link, asyncio.StreamWriter):
             self.transport = link
@@ -242,8 +244,7 @@ class Conn(asyncio.Protocol):
 
     def silence(self) -> None:
         """Nobody listens any more."""
-        if self._sink is not None:
-            self.sink = None
+        self.sink = None
         self.wake = None
         self.on_end = self.on_writable = self.on_behind = _nothing
 

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 from .framing import Body, Chunked, Length, UntilClose
 from .headers import TOKEN, VISIBLE, Field, Fields, Head, closes, listed, tokens
 
+T = TypeVar("T")
+
 MAX_RESPONSE_HEAD = 65536
 MAX_RESPONSE_FIELDS = 256
 """Bytes and fields of one head; nginx stops at 8 KiB, Go at 1 MiB, providers send about 2 KiB."""
@@ -70,9 +72,6 @@ class ResponseLines:
             return found
         pairs = zip(found, lines, strict=True)
         return [field or _remember(self._fields, line, _read(line)) for field, line in pairs]
-
-
-T = TypeVar("T")
 
 
 def _remember(known: dict[bytes, T], line: bytes, meant: T) -> T:

@@ -276,7 +276,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._closing or self._link.is_closing()
 
     def close(self) -> None:
-        """Send what was written and a close_notify, then close; the peer's is not waited for."""
+        """Send what was written and a close_notify, then close; the peer's is not waited for.
+
+        What waits for the peer to negotiate anew is lost.
+        """
         if self._closing:
             return
         self._closing = True

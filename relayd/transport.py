@@ -1,7 +1,8 @@
 """A plain socket's transport, as asyncio's but in one Python call a read and one a write.
 
-For loops over a selector, above all `poller`'s; `tlstransport` sits on it. uvloop keeps its own,
-which are as cheap. Does not know what a byte means.
+For loops over a selector, above all `poller`'s; `tlstransport` sits on it. uvloop keeps its own:
+they are as cheap, and its `add_reader` never tells of a reset (libuv stops at EPOLLERR). Does not
+know what a byte means.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class _Call:
         self.conn = conn
         self.wall = wall
         self.interim = 0  # 1xx heads
-        self.read = -1  # bytes that were looked at and are no head yet; -1: no byte came so far
+        self.read = 0  # bytes that were looked at and are no head yet
         self.verdict = MORE
         self.lingers = False  # all is said, only the end of the body is awaited
         self.started = self.last = clock.now()
@@ -161,7 +161,7 @@ class _Call:
     def _head(self) -> ResponseHead | None:
         """The head of the answer, if it is there; 1xx heads are skipped."""
         buffer = self.conn.buffer
-        while buffer and may_end(buffer, max(self.read, 0)):
+        while may_end(buffer, self.read):
             self.read = len(buffer)
             try:
                 head = take_response(buffer, self.reach.lines)
@@ -179,7 +179,7 @@ class _Call:
     def _need_more(self) -> None:
         """Raise if no more bytes will come, or not in time."""
         if self.conn.ended:
-            if self.read < 0:
+            if not self.read and not self.interim:  # not one byte came
                 raise _Stale
             cause = self.conn.error
             detail = "reset before an answer" if cause else "closed before an answer"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import socket
 import ssl
 import tempfile
@@ -37,6 +38,12 @@ NAME = "a.test"
 
 RECORD = 16384
 """Bytes of text that a record holds at most."""
+
+LOST = ("lost", type(None))
+"""What a protocol hears of an end without an error."""
+
+TEXTS = [b"one", b"two", b"three", b"four"]
+ALL = b"".join(TEXTS)
 
 MUCH = bytes(range(256)) * (16 * 1024 * 4)
 """16 MiB: more than any pair of kernel buffers takes."""
@@ -189,6 +196,30 @@ async def opened(
             await heard.until(lambda: heard.lost)
         await turns()
         assert one.fileno() == -1, "expected the socket to be closed"
+
+
+def records(peer: Peer) -> bytes:
+    """One for each of `TEXTS`, so short that one read takes them all."""
+    return b"".join(peer.sealed(text) for text in TEXTS)
+
+
+@asynccontextmanager
+async def nothing_for_the_collector() -> AsyncIterator[None]:
+    """After the block every transport that it made has gone, without the garbage collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = _alive()
+        yield
+        await turns()
+        assert _alive() == before
+    finally:
+        gc.enable()
+
+
+def _alive() -> list[str]:
+    kinds = (TlsTransport, SocketTransport, ssl.SSLObject, Heard)
+    return [type(thing).__name__ for thing in gc.get_objects() if isinstance(thing, kinds)]
 
 
 @asynccontextmanager

@@ -129,7 +129,7 @@ def test_what_connection_names_does_not_come_back() -> None:
 
 def test_connection_may_come_in_several_lines() -> None:
     fields = [(b"connection", b" A,\tb "), (b"x", b"c"), (b"connection", b"D")]
-    assert connection_names(fields) == {b"a", b"b", b"d"}
+    assert connection_names(dict(reversed(fields)), fields) == {b"a", b"b", b"d"}
 
 
 def test_a_list_has_its_members_in_lower_case_without_the_empty_ones() -> None:

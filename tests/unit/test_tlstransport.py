@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,9 +11,19 @@ from contextlib import asynccontextmanager
 import pytest
 
 from relayd.tlstransport import TlsTransport, secured
-from relayd.transport import SocketTransport
 from tests.support.heard import CAP, Heard, turns
-from tests.support.tlspeer import NAME, VERSIONS, Peer, agreed, ends, of, opened, serving, trusting
+from tests.support.tlspeer import (
+    NAME,
+    VERSIONS,
+    Peer,
+    agreed,
+    ends,
+    nothing_for_the_collector,
+    of,
+    opened,
+    serving,
+    trusting,
+)
 
 Task = asyncio.Task[TlsTransport]
 
@@ -235,21 +244,10 @@ async def test_a_handshake_in_single_bytes_is_one(version: ssl.TLSVersion) -> No
         assert heard.data == b"hello again"
 
 
-def alive(*kinds: type) -> int:
-    return sum(isinstance(thing, kinds) for thing in gc.get_objects())
-
-
 @of("refused", "closed", "reset", "cancelled")
 async def test_a_handshake_that_failed_leaves_nothing_to_the_collector(how: str) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        before = alive(TlsTransport, SocketTransport, ssl.SSLObject)
+    async with nothing_for_the_collector():
         await fail(how)
-        await turns()
-        assert alive(TlsTransport, SocketTransport, ssl.SSLObject) == before
-    finally:
-        gc.enable()
 
 
 async def fail(how: str) -> None:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 import ssl
-from typing import Any
 
 import pytest
 
-from relayd.tlstransport import TlsTransport
-from relayd.transport import SocketTransport
-from tests.support.heard import Heard, turns
-from tests.support.tlspeer import VERSIONS, Peer, early, of, opened
-
-LOST = ("lost", type(None))
-TEXTS = [b"one", b"two", b"three", b"four"]
-ALL = b"".join(TEXTS)
-
-
-def records(peer: Peer) -> bytes:
-    """One for each of the texts, so short that one read takes them all."""
-    return b"".join(peer.sealed(text) for text in TEXTS)
+from tests.support.heard import Heard
+from tests.support.tlspeer import (
+    ALL,
+    LOST,
+    VERSIONS,
+    Peer,
+    early,
+    nothing_for_the_collector,
+    of,
+    opened,
+    records,
+)
 
 
 @of(*VERSIONS)
@@ -170,22 +167,10 @@ async def test_what_came_before_a_broken_record_is_told_before_the_loss(
         assert heard.calls == [("lost", ssl.SSLError)]
 
 
-def alive() -> list[Any]:
-    kinds = (TlsTransport, SocketTransport, ssl.SSLObject, Heard)
-    return [type(thing).__name__ for thing in gc.get_objects() if isinstance(thing, kinds)]
-
-
 @of("farewell", "end", "reset", "broken", "close", "abort", "paused")
 async def test_a_connection_that_is_lost_leaves_nothing_to_the_collector(how: str) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        before = alive()
+    async with nothing_for_the_collector():
         await lose(how)
-        await turns()
-        assert alive() == before
-    finally:
-        gc.enable()
 
 
 async def lose(how: str) -> None:

@@ -7,6 +7,8 @@ import ssl
 
 from tests.support.heard import Heard, turns
 from tests.support.tlspeer import (
+    ALL,
+    LOST,
     MUCH,
     RECORD,
     VERSIONS,
@@ -16,17 +18,9 @@ from tests.support.tlspeer import (
     ends,
     of,
     opened,
+    records,
     serving,
 )
-
-LOST = ("lost", type(None))
-TEXTS = [b"one", b"two", b"three", b"four"]
-ALL = b"".join(TEXTS)
-
-
-def records(peer: Peer) -> bytes:
-    """One for each of the texts, so short that one read takes them all."""
-    return b"".join(peer.sealed(text) for text in TEXTS)
 
 
 @of(*VERSIONS)

@@ -13,9 +13,17 @@ import pytest
 from relayd.tlstransport import SEALED_AT_ONCE, TlsTransport, secured
 from relayd.transport import WRITE_HIGH
 from tests.support.heard import CAP, Heard, turns
-from tests.support.tlspeer import MUCH, NAME, VERSIONS, ends, of, opened, serving, trusting
-
-LOST = ("lost", type(None))
+from tests.support.tlspeer import (
+    LOST,
+    MUCH,
+    NAME,
+    VERSIONS,
+    ends,
+    of,
+    opened,
+    serving,
+    trusting,
+)
 
 
 @of(*VERSIONS)
