@@ -127,62 +127,48 @@ class Exchange:
         )
 
     async def _attempts(self) -> Answer:
-        plan, engine = self._plan, self._engine
+        plan, engine, clock = self._plan, self._engine, self._clock
         while (step := plan.next(self._ready)) is not None:
             if step.delay:
-                await self._clock.pause(step.delay)
+                await clock.pause(step.delay)
             provider = step.candidate.provider
-            found = engine.admit_at_once(provider) or await engine.admit(provider, self._clock)
+            found = engine.admit_at_once(provider) or await engine.admit(provider, clock)
             if isinstance(found, Ready):
                 plan.turned_away(found)
                 continue
             self._permit, self._slot = found, provider.name
-            self._clock.wake.check()  # whoever has left by now must not pay for another attempt
+            clock.wake.check()  # whoever has left by now must not pay for another attempt
             plan.asked(step)
+            noted, began = self._begin(step, found), clock.now()
+            outcome, detail = INTERNAL, ""
             try:
-                return await self._attempt(step)
+                job = self._setup.outbound.job(self._ask, step.candidate, step.key)
+                answer = await attempt(job, engine.reach, clock, self._ask.wall)
+                outcome, noted.status = OK, answer.head.status
+                return answer
             except AttemptFailed as failure:
-                plan.failed(step, failure, self._clock.deadline - self._clock.now())
+                outcome, noted.status, detail = failure.outcome, failure.status, failure.detail
+                self._rest(step, failure)
+                plan.failed(step, failure, clock.deadline - clock.now())
+            except Interrupt as interrupt:
+                outcome = INTERRUPTED[interrupt.why][0]
+                raise
+            finally:
+                noted.duration = clock.now() - began
+                self._judge(noted, outcome, detail)
         raise plan.verdict()
 
     def _ready(self, candidate: Candidate) -> Ready:
         return self._engine.ready(candidate, self._clock.now())
 
-    async def _attempt(self, step: Step) -> Answer:
-        """One attempt with its record and its verdict."""
+    def _begin(self, step: Step, permit: Permit) -> Attempt:
+        """The record of an attempt that is about to be made."""
         provider = step.candidate.provider
         self._surface, self._price = self._ask.surface_at(provider), provider.price
-        noted = Attempt(
-            provider.name,
-            step.candidate.hinted(self._ask.hint) or self._record.model,
-            provider.url(self._surface),
-        )
-        if self._permit is not None:
-            noted.breaker = self._permit.state
+        model = step.candidate.hinted(self._ask.hint) or self._record.model
+        noted = Attempt(provider.name, model, provider.url(self._surface), breaker=permit.state)
         self._record.attempts.append(noted)
-        now = self._clock.now
-        began = now()
-        outcome, detail = INTERNAL, ""
-        try:
-            job = self._setup.outbound.job(self._ask, step.candidate, step.key)
-            answer = await attempt(job, self._engine.reach, self._clock, self._ask.wall)
-            outcome, noted.status = OK, answer.head.status
-            return answer
-        except AttemptFailed as failure:
-            outcome, noted.status, detail = failure.outcome, failure.status, failure.detail
-            self._rest(step, failure)
-            raise
-        except Interrupt as interrupt:
-            outcome = INTERRUPTED[interrupt.why][0]
-            raise
-        finally:
-            noted.duration = now() - began
-            noted.outcome = outcome
-            self._judge(outcome)
-            if outcome is not OK:
-                self._leave_slot()
-                if outcome not in NOBODYS_FAULT:
-                    self._engine.journal.attempt_failed(self._record, noted, detail)
+        return noted
 
     def _rest(self, step: Step, failure: AttemptFailed) -> None:
         seconds = failure.rest
@@ -192,7 +178,16 @@ class Exchange:
             now = self._clock.now()
             self._engine.rest(step.candidate.provider, step.key, seconds, now)
 
-    def _judge(self, outcome: Outcome) -> None:
+    def _judge(self, noted: Attempt, outcome: Outcome, detail: str) -> None:
+        """An attempt has ended: its verdict, and a word about a failure."""
+        noted.outcome = outcome
+        self._give_verdict(outcome)
+        if outcome is not OK:
+            self._leave_slot()
+            if outcome not in NOBODYS_FAULT:
+                self._engine.journal.attempt_failed(self._record, noted, detail)
+
+    def _give_verdict(self, outcome: Outcome) -> None:
         if self._permit is not None:
             self._permit.settle(RULES[outcome].verdict, self._clock.now())
 
@@ -308,7 +303,7 @@ class Exchange:
     def _settle(self) -> None:
         """Give everything back and write the record; no await, so nothing can get in between."""
         if self._answer is None:
-            self._judge(Outcome.DRAINING)  # of no effect unless a cancellation came in between
+            self._give_verdict(Outcome.DRAINING)  # of no effect but after a cancellation
         elif not self._ended:
             self._finish(End.SHUTTING_DOWN)
         self._leave_slot()

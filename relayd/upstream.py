@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from collections.abc import Awaitable
 
 from . import refusal
 from .answers import CONTENT
@@ -47,23 +48,9 @@ EXPIRED = {
 }
 
 
-async def attempt(job: Job, reach: Reach, clock: Clock, wall: float) -> Answer:
-    """Ask one provider once.
-
-    A pooled connection that closes without a byte was closed before the request arrived: it is
-    replaced by a fresh one at no cost (the one retry that RFC 9110, 9.2.2 leaves to a client).
-    """
-    conn = reach.borrow(job.origin, clock.now())
-    if conn is not None:
-        try:
-            return await _Call(job, reach, clock, conn, wall).run()
-        except _Stale:
-            pass
-    conn = await _dial(job, reach, clock)
-    try:
-        return await _Call(job, reach, clock, conn, wall).run()
-    except _Stale as exc:
-        raise AttemptFailed(Outcome.CLOSED, detail="closed without an answer") from exc
+def attempt(job: Job, reach: Reach, clock: Clock, wall: float) -> Awaitable[Answer]:
+    """Ask one provider once."""
+    return _Call(job, reach, clock, wall).run()
 
 
 class _Stale(Exception):
@@ -93,7 +80,7 @@ def _look(clock: Clock) -> None:
 
 
 class _Call:
-    """One request on one connection."""
+    """One request to one provider."""
 
     __slots__ = (
         "body",
@@ -110,46 +97,61 @@ class _Call:
         "wall",
     )
 
-    def __init__(self, job: Job, reach: Reach, clock: Clock, conn: Conn, wall: float) -> None:
+    conn: Conn
+    body: Body
+    started: float
+    last: float
+
+    def __init__(self, job: Job, reach: Reach, clock: Clock, wall: float) -> None:
         self.job = job
         self.reach = reach
         self.clock = clock
-        self.conn = conn
         self.wall = wall
         self.interim = 0  # 1xx heads
         self.read = 0  # bytes that were looked at and are no head yet
         self.verdict = MORE
         self.lingers = False  # all is said, only the end of the body is awaited
-        self.started = self.last = clock.now()
-        self.body: Body
 
     async def run(self) -> Answer:
-        """Send, read the head, judge; closes the connection on every way but the good one."""
-        conn, job = self.conn, self.job
-        wake = conn.wake = self.clock.wake
-        try:
-            self._send()
-            while (head := self._head()) is None:
-                self._need_more()
-                await wake.wait()
-            self.body = response_body(head)
-            if head.status >= 300:
-                raise await self._failure(head)
-            self._refuse_coded(head)
-            if job.blind:
-                return self._blind(head)
-            peek = Peek(job.surface, job.streaming, job.hold)
-            while (answer := self._judge(peek, head)) is None:
-                self._need_more()
-                await wake.wait()
-            return answer
-        except BaseException:
-            if conn.wake is not None:  # not given back
+        """Send, read the head, judge; closes the connection on every way but the good one.
+
+        A pooled connection that closes without a byte was closed before the request arrived: it is
+        replaced by a fresh one at no cost (the one retry that RFC 9110, 9.2.2 leaves to a client).
+        """
+        job, wake = self.job, self.clock.wake
+        pooled = self.reach.borrow(job.origin, self.clock.now())
+        while True:
+            conn = self.conn = pooled or await _dial(job, self.reach, self.clock)
+            conn.wake = wake
+            try:
+                self._send()
+                while (head := self._head()) is None:
+                    self._need_more()
+                    await wake.wait()
+                self.body = response_body(head)
+                if head.status >= 300:
+                    raise await self._failure(head)
+                self._refuse_coded(head)
+                if job.blind:
+                    return self._blind(head)
+                peek = Peek(job.surface, job.streaming, job.hold)
+                while (answer := self._judge(peek, head)) is None:
+                    self._need_more()
+                    await wake.wait()
+                return answer
+            except _Stale as exc:
                 conn.abort()
-            raise
+                if pooled is None:
+                    raise AttemptFailed(Outcome.CLOSED, detail="closed without an answer") from exc
+                pooled = None
+            except BaseException:
+                if conn.wake is not None:  # not given back
+                    conn.abort()
+                raise
 
     def _send(self) -> None:
         job = self.job
+        self.started = self.last = self.clock.now()
         name = "answer" if job.hold and not (job.streaming or job.blind) else "first_content"
         self.clock.arm(name, self.started + getattr(job.candidate, name))
         if len(job.body) <= ONE_WRITE:
