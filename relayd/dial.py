@@ -23,9 +23,6 @@ T = TypeVar("T")
 EYEBALLS_DELAY = 0.25
 """Seconds before the next address is tried beside a slow one (RFC 8305, section 8)."""
 
-TLS_BYE = 1.0
-"""Seconds granted to a TLS peer for its close_notify, where TLS is the loop's own (uvloop)."""
-
 
 async def race(
     work: Awaitable[T], wake: Wake, look: Callable[[], None], late: Callable[[T], None]
@@ -65,17 +62,12 @@ async def connect(
     sock = await _dial(await _addresses(host, port, loop), loop)
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if tls is not None:
+        return Conn(await secured(loop, sock, tls, tls_name), None, loop.time())
     if fits(loop):
-        link = SocketTransport(loop, sock)
-        inside = link if tls is None else await secured(loop, link, tls, tls_name)
-        return Conn(inside, None, loop.time())
+        return Conn(SocketTransport(loop, sock), None, loop.time())
     try:
-        if tls is None:
-            reader, writer = await asyncio.open_connection(sock=sock)
-        else:
-            reader, writer = await asyncio.open_connection(
-                sock=sock, ssl=tls, server_hostname=tls_name, ssl_shutdown_timeout=TLS_BYE
-            )
+        reader, writer = await asyncio.open_connection(sock=sock)
     except BaseException:
         sock.close()
         raise

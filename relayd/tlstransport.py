@@ -1,18 +1,20 @@
-"""TLS to a provider over a `SocketTransport`: what comes is decrypted in the same call.
+"""TLS to a provider over a plain socket's transport: what comes is decrypted in the same call.
 
-For loops over a selector; uvloop keeps its own. asyncio's own TLS takes a read through five calls
-and a buffer of its own per connection. Client side only. Does not know what a byte means.
+The transport below is ours or uvloop's. asyncio's own TLS takes a read through five calls and a
+buffer of its own per connection, and tells the records of one read one by one. Client side only.
+Does not know what a byte means.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from .transport import NOBODY, READ_SIZE, SocketTransport, discard
+from .transport import NOBODY, READ_SIZE, SocketTransport, discard, fits
 
 RECORD = 16384
 """Bytes of text that a record may hold (RFC 8446, 5.1)."""
@@ -20,10 +22,12 @@ RECORD = 16384
 SEALED_AT_ONCE = 4 * READ_SIZE
 """Bytes encrypted in one go: OpenSSL's buffer stays as big as it ever was."""
 
-class TlsTransport(asyncio.Transport, asyncio.Protocol):
-    """The transport of what is said inside TLS, and the protocol of the socket's own transport.
 
-    `secured` makes one. It reads once it has a protocol; `write` takes bytes alone and does nothing
+class TlsTransport(asyncio.Transport, asyncio.Protocol):
+    """The transport of what is said inside TLS, and the protocol of the transport below.
+
+    `secured` makes one; `agreed` is told how the handshake ended. It reads once it has a protocol;
+    `write` takes bytes alone and does nothing
     once the transport closes. There is no half-close. A peer that ends its connection without a
     close_notify has ended it: whether that is a cut is for the framing inside to say.
     """
@@ -32,9 +36,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     """What the socket's transport calls: the handshake first, then the reading."""
 
     __slots__ = (
+        "_agreed",
         "_backlog",
         "_closing",
-        "_done",
+        "_fault",
         "_incoming",
         "_link",
         "_loop",
@@ -50,13 +55,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        link: SocketTransport,
         context: ssl.SSLContext,
         name: str,
+        agreed: asyncio.Future[None],
     ) -> None:
         super().__init__()
         self._loop = loop
-        self._link = link
+        self._link: asyncio.Transport  # the one below
+        self._fault: Any = None  # why it was given up
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
@@ -66,14 +72,16 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._backlog = bytearray()  # written while the peer negotiates anew, not yet encrypted
         self._reading = False
         self._closing = False
-        self._done: asyncio.Future[None] = loop.create_future()  # the handshake
+        self._agreed: asyncio.Future[None] | None = agreed  # the handshake, until it is decided
         self.data_received = self._shake
 
-    async def handshake(self) -> None:
-        """Agree with the peer; raises `ssl.SSLError` or `OSError`."""
-        self._link.set_protocol(self)
+    def connection_made(self, link: asyncio.BaseTransport) -> None:
+        """There is a transport below."""
+        self._link = cast(asyncio.Transport, link)
+
+    def begin(self) -> None:
+        """Say the first words of the handshake."""
         self._shake(b"")
-        await self._done
 
     def _shake(self, data: bytes) -> None:
         self._incoming.write(data)
@@ -87,20 +95,22 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._decided(None)
 
     def _decided(self, fault: ssl.SSLError | None) -> None:
-        self._link.pause_reading()  # until there is somebody to tell
         self.data_received = self._decrypt
+        self._link.set_protocol(self)  # uvloop looks a method up once
+        self.pause_reading()  # until there is somebody to tell
         self._flush()
         if fault is None and self._link.is_closing():
             return  # the peer has reset behind its last words: `connection_lost` will say so
         self._shaken(fault)
 
     def _shaken(self, fault: Exception | None) -> None:
-        if self._done.done():
+        agreed, self._agreed = self._agreed, None  # what it raises would hold this object
+        if agreed is None or agreed.done():
             return
         if fault is None:
-            self._done.set_result(None)
+            agreed.set_result(None)
         else:
-            self._done.set_exception(fault)
+            agreed.set_exception(fault)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Who is told from now on."""
@@ -125,7 +135,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def pause_reading(self) -> None:
         """Leave what comes to the kernel; what was read already waits here."""
         self._reading = False
-        self._link.pause_reading()
+        if not self._link.is_closing():
+            self._link.pause_reading()
 
     def resume_reading(self) -> None:
         """Give the protocol what comes, up to the peer's end."""
@@ -135,6 +146,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         if self._incoming.pending:
             self._loop.call_soon(self._resume)
         else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if self._reading and not self._link.is_closing():
             self._link.resume_reading()
 
     def _resume(self) -> None:
@@ -146,9 +161,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:  # noqa: BLE001  (as the socket's transport does)
-            self._link.fault(exc)
-        if self._reading:
-            self._link.resume_reading()
+            context = {"message": "a protocol failed", "exception": exc, "protocol": self._protocol}
+            self._loop.call_exception_handler(context)
+            self._lose(exc)
+        self._read_on()
 
     def _decrypt(self, data: bytes) -> None:
         """Tell of one read at once, whatever records it holds: who acts on some must see them all.
@@ -224,7 +240,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self.write(data)
 
     def _flush(self) -> None:
-        if self._outgoing.pending:
+        if self._outgoing.pending and not self._link.is_closing():
             self._link.write(self._outgoing.read())
 
     def can_write_eof(self) -> bool:
@@ -255,8 +271,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """Nothing more comes or goes."""
         self._closing = True
         self._reading = False
+        exc, self._fault = exc or self._fault, None
         self._shaken(exc or ConnectionAbortedError("the TLS handshake was given up"))
-        del self._done  # what it raised would hold this frame's owner
         protocol, self._protocol = self._protocol, NOBODY
         self.data_received = discard  # no circle is left
         protocol.connection_lost(exc)
@@ -293,25 +309,41 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """Close; what is not sent is lost."""
         self._lose(None)
 
-    def _lose(self, exc: Exception | None) -> None:
+    def _lose(self, exc: BaseException | None) -> None:
         self._closing = True
         self._reading = False
+        self._fault = exc
         self._flush()  # the alert that says why, if there is one
-        self._link.lose(exc)
+        self._link.abort()
 
 
 async def secured(
-    loop: asyncio.AbstractEventLoop, link: SocketTransport, context: ssl.SSLContext, name: str
+    loop: asyncio.AbstractEventLoop, sock: socket.socket, context: ssl.SSLContext, name: str
 ) -> TlsTransport:
     """TLS with a server of this name, over a connected socket that is closed if it fails.
 
     Raises `ssl.SSLError` (`ssl.SSLCertVerificationError` for the certificate), `OSError`, or
     `ValueError` for a name that none can have.
     """
+    link: asyncio.Transport | None = None
+    agreed = loop.create_future()
     try:
-        transport = TlsTransport(loop, link, context, name)
-        await transport.handshake()
+        transport = TlsTransport(loop, context, name, agreed)
+        if fits(loop):
+            link = SocketTransport(loop, sock)
+            link.set_protocol(transport)
+            transport.connection_made(link)
+        else:
+            link, _ = await loop.create_connection(lambda: transport, sock=sock)
+        transport.begin()  # not sooner: uvloop has to own the socket when a write fails
+        await agreed
     except BaseException:
-        link.abort()
+        agreed.cancel()
+        if link is None:
+            sock.close()
+        else:
+            link.abort()
         raise
+    finally:
+        del agreed  # what it raised holds this frame
     return transport

@@ -125,7 +125,7 @@ class SocketTransport(asyncio.Transport):
         except (BlockingIOError, InterruptedError):
             return
         except OSError as exc:
-            self.lose(exc)
+            self._lose(exc)
             return
         try:
             if data:
@@ -136,7 +136,7 @@ class SocketTransport(asyncio.Transport):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:  # noqa: BLE001  (bytes are lost: the protocol must not go on)
-            self.fault(exc)
+            self._fault(exc)
 
     def _end(self) -> None:
         self._at_end = True
@@ -157,7 +157,7 @@ class SocketTransport(asyncio.Transport):
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as exc:
-            self.lose(exc)
+            self._lose(exc)
             return
         if sent != len(data):
             self._free = False
@@ -212,7 +212,7 @@ class SocketTransport(asyncio.Transport):
         except (BlockingIOError, InterruptedError):
             return
         except OSError as exc:
-            self.lose(exc)
+            self._lose(exc)
             return
         del self._backlog[:sent]
         self._measure()  # the protocol may write more, or close
@@ -250,15 +250,15 @@ class SocketTransport(asyncio.Transport):
 
     def abort(self) -> None:
         """Close; what is not sent is lost."""
-        self.lose(None)
+        self._lose(None)
 
-    def fault(self, exc: BaseException) -> None:
+    def _fault(self, exc: BaseException) -> None:
         """The protocol failed."""
         context = {"message": "a protocol failed", "exception": exc, "protocol": self._protocol}
         self._loop.call_exception_handler(context)
-        self.lose(exc)
+        self._lose(exc)
 
-    def lose(self, exc: BaseException | None) -> None:
+    def _lose(self, exc: BaseException | None) -> None:
         """Close at once, for this reason: what `connection_lost` is told."""
         if self._gone:
             return

@@ -99,8 +99,6 @@ class _Call:
 
     conn: Conn
     body: Body
-    started: float
-    last: float
 
     def __init__(self, job: Job, reach: Reach, clock: Clock, wall: float) -> None:
         self.job = job

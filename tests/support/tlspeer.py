@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from relayd.tlstransport import TlsTransport, secured
 from relayd.transport import SocketTransport
@@ -158,20 +159,20 @@ class Peer:
             self._in.write_eof()
 
 
-def ends() -> tuple[SocketTransport, socket.socket, socket.socket]:
-    """A link, its socket, and the bare socket at the other end."""
+def ends() -> tuple[socket.socket, socket.socket]:
+    """A socket for the client, and the one at the other end."""
     one, other = tcp_pair()
     one.setblocking(False)
     other.setblocking(False)
     other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return SocketTransport(asyncio.get_running_loop(), one), one, other
+    return one, other
 
 
-async def agreed(link: SocketTransport, peer: Peer, *, flush: bool = True) -> TlsTransport:
+async def agreed(one: socket.socket, peer: Peer, *, flush: bool = True) -> TlsTransport:
     """A client's transport after its handshake with the peer, which may keep its last words."""
     shaking = asyncio.create_task(peer.shake(flush=flush))
     async with asyncio.timeout(CAP):
-        transport = await secured(asyncio.get_running_loop(), link, trusting(), NAME)
+        transport = await secured(asyncio.get_running_loop(), one, trusting(), NAME)
         await shaking
     return transport
 
@@ -181,9 +182,9 @@ async def opened(
     version: ssl.TLSVersion, cut: int = 0
 ) -> AsyncIterator[tuple[TlsTransport, Heard, Peer]]:
     """A transport, what its protocol heard, and the peer; nothing is left afterwards."""
-    link, one, other = ends()
+    one, other = ends()
     peer = Peer(other, serving(version), cut)
-    transport = await agreed(link, peer)
+    transport = await agreed(one, peer)
     heard = Heard()
     transport.set_protocol(heard)
     await turns()  # the session tickets of TLS 1.3: a close with bytes unread would be a reset
@@ -225,10 +226,10 @@ def _alive() -> list[str]:
 @asynccontextmanager
 async def early(text: bytes) -> AsyncIterator[tuple[TlsTransport, Peer]]:
     """A transport without a protocol so far, and with text that came with its handshake's end."""
-    link, one, other = ends()
+    one, other = ends()
     peer = Peer(other, serving(ssl.TLSVersion.TLSv1_2))  # where the last words are the server's
     shaking = asyncio.create_task(peer.shake(flush=False))
-    task = asyncio.create_task(secured(asyncio.get_running_loop(), link, trusting(), NAME))
+    task = asyncio.create_task(secured(asyncio.get_running_loop(), one, trusting(), NAME))
     await shaking
     await peer.send(peer.said() + peer.sealed(text))
     async with asyncio.timeout(CAP):
@@ -239,6 +240,9 @@ async def early(text: bytes) -> AsyncIterator[tuple[TlsTransport, Peer]]:
     await turns()
     assert one.fileno() == -1, "expected the socket to be closed"
 
+
+ALL_LOOPS = {**LOOPS, "uvloop": uvloop.new_event_loop}
+"""Those over whose plain transport a client speaks TLS."""
 
 Test = Callable[[Any], Coroutine[Any, Any, None]]
 
@@ -257,14 +261,14 @@ def of(*cases: Any) -> Callable[[Test], Callable[..., None]]:
                 await turns()
 
             before = open_sockets()
-            with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+            with asyncio.Runner(loop_factory=ALL_LOOPS[loop]) as runner:
                 runner.run(watched())
             left = open_sockets() - before
             assert not left, f"expected no new open socket, got {sorted(left)}"
             assert not faults, f"expected no fault to reach the loop, got {faults}"
 
         run.__name__ = test.__name__
-        run = pytest.mark.parametrize("loop", LOOPS)(run)
+        run = pytest.mark.parametrize("loop", ALL_LOOPS)(run)
         found: Callable[..., None] = pytest.mark.parametrize("case", cases, ids=_called)(run)
         return found
 

@@ -34,12 +34,11 @@ async def shaking(
 ) -> AsyncIterator[tuple[Task, Peer]]:
     """A client in its handshake, which fails, and the peer, which decides how."""
     loop = asyncio.get_running_loop()
-    link, one, other = ends()
-    task = loop.create_task(secured(loop, link, context or trusting(), NAME))
+    one, other = ends()
+    task = loop.create_task(secured(loop, one, context or trusting(), NAME))
     with other:
         yield task, Peer(other, serving(version, issued_for))
         await turns()
-        assert link.is_closing()
         assert one.fileno() == -1, "expected the socket to be closed"
 
 
@@ -207,9 +206,9 @@ async def test_a_handshake_cancelled_in_any_turn_closes_the_socket(
 
 @of("", ".a.test", "a" * 64 + ".test")
 async def test_a_name_that_no_server_can_have_is_a_value_error(name: str) -> None:
-    link, one, other = ends()
+    one, other = ends()
     with other, pytest.raises(ValueError):
-        await secured(asyncio.get_running_loop(), link, trusting(), name)
+        await secured(asyncio.get_running_loop(), one, trusting(), name)
     await turns()
     assert one.fileno() == -1
 
@@ -218,12 +217,12 @@ async def test_a_name_that_no_server_can_have_is_a_value_error(name: str) -> Non
 async def test_what_comes_with_the_end_of_the_handshake_waits_for_the_protocol(
     version: ssl.TLSVersion,
 ) -> None:
-    link, _, other = ends()
+    one, other = ends()
     peer = Peer(other, serving(version))
     heard = Heard()
     with other:
         shaking = asyncio.create_task(peer.shake(flush=False))
-        task = asyncio.create_task(secured(asyncio.get_running_loop(), link, trusting(), NAME))
+        task = asyncio.create_task(secured(asyncio.get_running_loop(), one, trusting(), NAME))
         await shaking  # TLS 1.2: the client is still to hear the peer's last words
         await peer.send(peer.said() + peer.sealed(b"one") + peer.sealed(b"two") + peer.bye())
         other.close()
@@ -252,7 +251,7 @@ async def test_a_handshake_that_failed_leaves_nothing_to_the_collector(how: str)
 
 async def fail(how: str) -> None:
     """A handshake that fails so."""
-    link, _, other = ends()
+    one, other = ends()
     task = asyncio.current_task()
     assert task is not None
 
@@ -269,7 +268,7 @@ async def fail(how: str) -> None:
 
     acting = asyncio.create_task(act(Peer(other, serving(VERSIONS[1], "b.test"))))
     with contextlib.suppress(OSError, asyncio.CancelledError):
-        await secured(asyncio.get_running_loop(), link, trusting(), NAME)
+        await secured(asyncio.get_running_loop(), one, trusting(), NAME)
     await acting
     other.close()
 
@@ -288,10 +287,9 @@ async def test_two_connections_do_not_share_anything(version: ssl.TLSVersion) ->
 
 @of(*VERSIONS)
 async def test_the_handshake_gives_the_transport_to_who_asked(version: ssl.TLSVersion) -> None:
-    link, _, other = ends()
+    one, other = ends()
     with other:
-        transport = await agreed(link, Peer(other, serving(version)))
-        assert link.get_protocol() is transport
-        assert not link.is_reading(), "nothing is read before there is a protocol"
+        transport = await agreed(one, Peer(other, serving(version)))
+        assert not transport.is_reading(), "nothing is read before there is a protocol"
         transport.abort()
         await turns()

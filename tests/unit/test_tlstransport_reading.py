@@ -69,9 +69,9 @@ async def test_a_full_record_that_comes_in_small_pieces_is_one(version: ssl.TLSV
 
 @of(0, 1)
 async def test_session_tickets_that_come_late_are_no_text(cut: int) -> None:
-    link, one, other = ends()
+    one, other = ends()
     peer, heard = Peer(other, serving(VERSIONS[1]), cut), Heard()
-    transport = await agreed(link, peer, flush=False)
+    transport = await agreed(one, peer, flush=False)
     transport.set_protocol(heard)
     tickets = peer.said()
     assert len(tickets) > 100

@@ -197,10 +197,10 @@ async def test_a_close_sends_everything_and_a_farewell_to_a_slow_peer(
     version: ssl.TLSVersion,
 ) -> None:
     loop = asyncio.get_running_loop()
-    link, one, other = ends()
+    one, other = ends()
     begin, heard = threading.Event(), Heard()
     reading = loop.run_in_executor(None, read_slowly, other, version, begin)
-    transport = await secured(loop, link, trusting(), NAME)
+    transport = await secured(loop, one, trusting(), NAME)
     transport.set_protocol(heard)
     await heard.until(lambda: heard.data == b"ready")
     transport.write(MUCH)
