@@ -62,7 +62,8 @@ Results = dict[str, list[dict]]
 def main() -> int:
     args = arguments()
     if args.growth:
-        growth.report(need_tools(), args.rounds or 1)
+        yardstick = RUNNER.parent / "targets" / "nginx.toml"
+        growth.report(need_tools(), yardstick, args.rounds or 1)
         return 0
     if not args.memory_only and not RUNNER.exists():
         print(f"no runner at {RUNNER}: name its folder with RELAYD_BENCH", file=sys.stderr)

@@ -3,6 +3,7 @@
 The gateway has core 0, its provider and the load have core 1. CPU is read from the process's own
 clock, which counts nanoseconds: ten streams use less in a window than a tick of /proc/PID/stat.
 Events and requests are those that loadgen has checked. Every figure is that of a fresh process.
+nginx goes the same way beside: a curve is of relayd's making only where it is not nginx's too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,8 @@ from tests.support.real import free_port
 from .footprint import rss, wait_for
 
 LOOPS = ("asyncio", "uvloop")
+YARDSTICK = "nginx"
+GATEWAYS = (YARDSTICK, *LOOPS)
 
 STREAMS = (10, 100, 1000, 2000, 4000)
 CONNECTIONS = (1, 16, 100, 1000)
@@ -120,10 +124,14 @@ class Point:
 
 
 class Bench:
-    """A provider with plain and TLS ports, and gateways in front of it."""
+    """A provider with plain and TLS ports, and gateways in front of it.
 
-    def __init__(self, tools: Path, folder: Path) -> None:
+    `yardstick` is the runner's description of nginx.
+    """
+
+    def __init__(self, tools: Path, yardstick: Path, folder: Path) -> None:
         self.tools, self.folder = tools, folder
+        self.yardstick = tomllib.loads(yardstick.read_text())
         self.plain, self.tls = free_port(), free_port()
         self.cert = folder / "provider.pem"
 
@@ -138,24 +146,45 @@ class Bench:
             yield
 
     @contextlib.contextmanager
-    def gateway(self, loop: str, core: int, tls: bool, more: str) -> Iterator[tuple[int, int]]:
-        """Its process and its port."""
+    def gateway(self, kind: str, core: int, tls: bool, more: str) -> Iterator[tuple[int, int]]:
+        """Its working process and its port."""
         port = free_port()
+        start = self.nginx(port) if kind == YARDSTICK else self.relayd(port, kind, tls, more)
+        with child(core, start) as process:
+            wait_for(port)
+            time.sleep(0.3)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            yield int(children[0]) if children else process.pid, port
+
+    def relayd(self, port: int, loop: str, tls: bool, more: str) -> list[str]:
+        """The command that starts it."""
         file = self.folder / f"relayd-{port}.toml"
         url = f"https://127.0.0.1:{self.tls}" if tls else f"http://127.0.0.1:{self.plain}"
         more = f'ca_file = "{self.cert}"\n{more}' if tls else more
         file.write_text(CONFIG.format(port=port, loop=loop, provider=url, more=more))
-        with child(core, [sys.executable, "-m", "relayd", "serve", "-c", str(file)]) as process:
-            wait_for(port)
-            time.sleep(0.3)
-            yield process.pid, port
+        return [sys.executable, "-m", "relayd", "serve", "-c", str(file)]
+
+    def nginx(self, port: int) -> list[str]:
+        """The command that starts it, as the runner does."""
+        folder, provider = self.folder / f"nginx-{port}", f"127.0.0.1:{self.plain}"
+        folder.mkdir()
+        places = {"run": str(folder), "port": str(port), "primary": provider, "fallback": provider}
+
+        def placed(text: str) -> str:
+            for name, value in places.items():
+                text = text.replace(f"{{{name}}}", value)
+            return text
+
+        for name, text in self.yardstick["files"].items():
+            (folder / name).write_text(placed(text))
+        return [placed(part) for part in self.yardstick["start"]]
 
     def measure(
-        self, loop: str, load: Load, *, tls: bool = False, cores: int = 1, more: str = ""
+        self, kind: str, load: Load, *, tls: bool = False, cores: int = 1, more: str = ""
     ) -> Point:
         """CPU for a unit of work of fresh gateways, one a core, each with this load."""
         with contextlib.ExitStack() as stack:
-            gateways = [stack.enter_context(self.gateway(loop, n, tls, more)) for n in range(cores)]
+            gateways = [stack.enter_context(self.gateway(kind, n, tls, more)) for n in range(cores)]
             pids = [pid for pid, _ in gateways]
             loads = [
                 stack.enter_context(
@@ -179,7 +208,7 @@ class Bench:
         return Point(used / done * 1e6 if done else float("nan"), resident, complaint)
 
 
-def report(tools: Path, rounds: int) -> None:
+def report(tools: Path, yardstick: Path, rounds: int) -> None:
     """Print all of it. Figures are medians of the rounds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -189,7 +218,7 @@ def report(tools: Path, rounds: int) -> None:
     for size in sorted(set(STREAMS) - set(sizes)):
         print(f"{size} streams are left out: they need more than {hard} open files (ulimit -Hn)")
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(tools, Path(folder))
+        bench = Bench(tools, yardstick, Path(folder))
         with bench.provider():
             open_streams(bench, sizes, rounds)
             connections(bench, rounds)
@@ -198,9 +227,9 @@ def report(tools: Path, rounds: int) -> None:
 
 
 def open_streams(bench: Bench, sizes: list[int], rounds: int) -> None:
-    points = curves(lambda loop, size: bench.measure(loop, steady(size)), sizes, rounds)
+    points = curves(lambda kind, size: bench.measure(kind, steady(size)), sizes, rounds)
     show_curves(f"CPU per event, us, open streams, {RATE} events/s in all", points, sizes)
-    points = curves(lambda loop, size: bench.measure(loop, held(size)), sizes, rounds)
+    points = curves(lambda kind, size: bench.measure(kind, held(size)), sizes, rounds)
     show_curves("CPU per event, us, open streams x 2/s", points, sizes)
     print("\n| RSS, MiB, open streams | asyncio | uvloop | goal |\n|---|---|---|---|")
     grown: dict[str, dict[int, float]] = {
@@ -218,7 +247,7 @@ def open_streams(bench: Bench, sizes: list[int], rounds: int) -> None:
 
 
 def connections(bench: Bench, rounds: int) -> None:
-    points = curves(lambda loop, size: bench.measure(loop, asking(size)), CONNECTIONS, rounds)
+    points = curves(lambda kind, size: bench.measure(kind, asking(size)), CONNECTIONS, rounds)
     show_curves("CPU per JSON request, us, connections", points, CONNECTIONS)
     size = max(CONNECTIONS)
     more = f"[failover]\nmax_idle_connections = {size}"
@@ -262,28 +291,32 @@ Curves = dict[tuple[str, int], list[Point]]
 
 
 def curves(measure: Callable[[str, int], Point], sizes: Iterable[int], rounds: int) -> Curves:
-    """The points by loop and size; the loops take turns."""
+    """The points by gateway and size; the gateways take turns."""
     found: Curves = {}
     for _ in range(rounds):
         for size in sizes:
-            for loop in LOOPS:
-                found.setdefault((loop, size), []).append(measure(loop, size))
+            for kind in GATEWAYS:
+                found.setdefault((kind, size), []).append(measure(kind, size))
     return found
 
 
 def show_curves(title: str, points: Curves, sizes: Iterable[int]) -> None:
-    heads = " | ".join(f"{loop} | of median | " for loop in LOOPS)
-    print(f"| {title} | {heads} |\n|---" + "|---" * 3 * len(LOOPS) + "|")
+    heads = " | ".join(f"{loop} | of its median | | x nginx" for loop in LOOPS)
+    print(f"| {title} | nginx | of its median | {heads} |\n|---|---|---" + "|---" * 8 + "|")
     cost = {key: middle(found, "cost") for key, found in points.items()}
+    usual = {kind: statistics.median(cost[kind, size] for size in sizes) for kind in GATEWAYS}
     for size in sizes:
         cells = [str(size)]
-        for loop in LOOPS:
-            ratio = cost[loop, size] / statistics.median(cost[loop, other] for other in sizes)
-            cells += [f"{cost[loop, size]:.1f}", f"{ratio:.2f} x", verdict(abs(ratio - 1) <= FLAT)]
+        for kind in GATEWAYS:
+            found, ratio = cost[kind, size], cost[kind, size] / usual[kind]
+            cells += [f"{found:.1f}", f"{ratio:.2f}"]
+            if kind != YARDSTICK:
+                times = found / cost[YARDSTICK, size]
+                cells += [verdict(abs(ratio - 1) <= FLAT), f"{times:.2f}"]
         print("| " + " | ".join(cells) + " |")
     print("\nBelow 1 is cheaper: a busy process finds more to do each time that it wakes.")
-    for (loop, size), found in points.items():
-        complain(f"{title}, {loop}, {size}", found)
+    for (kind, size), found_points in points.items():
+        complain(f"{title}, {kind}, {size}", found_points)
 
 
 def show_pair(title: str, loop: str, costs: tuple[float, float], ratio: float, goal: float) -> None:
