@@ -85,7 +85,7 @@ class Told:
     def attempt_failed(self, record: Record, attempt: Attempt, detail: str) -> None:
         """To the log and the status page; the metrics count attempts with their exchange."""
         self.log.attempt_failed(record, attempt, detail)
-        self.picture.attempt_failed(attempt.provider, self.now())
+        self.picture.attempt_failed(attempt.provider, attempt.outcome, self.now())
 
     def event(
         self, level: str, event: str, message: str, **fields: str | int | float | bool | None

@@ -159,6 +159,8 @@ class Daemon:
 
     async def _drain(self) -> None:
         limit = None if self._replaced else self._app.config.server.drain_timeout
+        if self._signals > 1:
+            limit = 0.0  # the second came before there was a drain to cut short
         running = self._app.engine.running
         how_long = "until the last exchange ends" if limit is None else f"for up to {limit:g} s"
         self._log.event("info", "drain", f"draining {how_long}", running=running)

@@ -57,7 +57,7 @@ async def connect(
     """A connection to `host`; the caller bounds the time.
 
     Raises `socket.gaierror` (DNS), `ssl.SSLError` (TLS; `ssl.SSLCertVerificationError` for the
-    certificate) or `OSError`.
+    certificate), `OSError`, or `ValueError` for a name that no host can have.
     """
     sock = await _dial(await _addresses(host, port, loop), loop)
     with contextlib.suppress(OSError):

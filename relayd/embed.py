@@ -27,6 +27,7 @@ from .admission import ask_for, new_id
 from .config import Config, Route, from_environment, load
 from .engine import Journal, Setup
 from .exchange import Exchange
+from .headers import is_request_id
 from .queuesink import Cut, QueueSink
 from .record import Attempt, Record
 from .runtime import Runtime
@@ -112,8 +113,11 @@ class Relay:
         `messages`), as JSON bytes or as a mapping. `user` is whose turns are counted. `route` picks
         a route by name instead of the body's `model`. `deadline` in seconds from now; the earlier
         of it and the route's wins. Cancelling the call, like closing the reply early, closes the
-        upstream connection. Raises an `errors.RelayError`.
+        upstream connection. Raises an `errors.RelayError`, or `ValueError` for a `request_id`
+        other than 1 to 128 characters of `[A-Za-z0-9._:-]`.
         """
+        if request_id is not None and not is_request_id(request_id.encode()):
+            raise ValueError("request_id: expected 1 to 128 characters of [A-Za-z0-9._:-]")
         loop = asyncio.get_running_loop()
         record = Record(id=request_id or new_id(), began=time.time(), peer="embedded")
         data = body if isinstance(body, bytes) else json.dumps(body).encode("ascii")

@@ -18,9 +18,11 @@ from .engine import Engine
 from .exchange import Exchange
 from .headers import crossing, is_coded
 from .http1 import Request
+from .outcomes import End
 from .replies import JSON, TEXT, reply
 from .surfaces import PATHS, Surface
-from .visit import Visit
+from .visit import Left, Visit
+from .wake import Interrupt
 
 SURFACES = {"/v1" + path: surface for surface, path in PATHS.items()}
 
@@ -68,11 +70,22 @@ class Endpoints:
             endpoint, client = self._judge(visit)
             await endpoint.serve(self, visit, client)
         except errors.RelayError as error:
-            visit.refuse(error, SURFACES.get(visit.request.path))
-            self._note(visit)
+            self._refuse(visit, error)
+        except (Interrupt, Left):
+            raise
+        except Exception as exc:
+            if visit.record.status:
+                raise  # it is answered, or about to be
+            self._engine.fault(exc)
+            visit.record.end_reason = End.INTERNAL_ERROR
+            self._refuse(visit, errors.RelayError())
         else:
             if visit.record.surface is None and visit.request.path not in QUIET:
                 self._note(visit)
+
+    def _refuse(self, visit: Visit, error: errors.RelayError) -> None:
+        visit.refuse(error, SURFACES.get(visit.request.path))
+        self._note(visit)
 
     def _judge(self, visit: Visit) -> tuple[Endpoint, Client | None]:
         """What serves the request, and whose it is; raises what its head earns it."""
@@ -130,8 +143,10 @@ class Endpoints:
         config = setup.config
         body = await self._body(visit, config)
         user = visit.user(config.server.user_header)
-        lines = crossing(visit.request.first, visit.request.fields, Surface.CHAT)
+        lines = crossing(visit.request.first, visit.request.fields, None)
         ask = smallapi.ask_small(config, body, lines, client, user, record, visit.began)
+        del body  # as above
+        visit.request.forget()
         record.user = user or ask.user
         limit = config.failover.max_response_bytes
         sink = smallapi.Translator(visit.sink, ask.route, record, visit.clock, setup.mask, limit)

@@ -223,7 +223,7 @@ class Exchange:
         pump = Pump(answer, self._sink, self._clock, limits)
         # A stream may be long: what only another attempt would need goes now.
         answer.held = self._ask.body = b""
-        self._ask.facts = FORGOTTEN
+        self._ask.facts, self._ask.forms = FORGOTTEN, None
         answer.head.forget()
         try:
             end = await pump.run()

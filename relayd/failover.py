@@ -3,7 +3,7 @@
     plan = FailoverPlan(route.candidates, config.failover, jitter)
     while (step := plan.next(ready)) is not None:
         plan.asked(step)                    # or plan.turned_away(...) if nobody let it in
-        ...                                 # a failure: plan.failed(failure, left)
+        ...                                 # a failure: plan.failed(step, failure, left)
     raise plan.verdict()
 
 The order within one provider: its next key after a key's fault, then `retries` of the same, then

@@ -109,6 +109,9 @@ async def closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        writer.close()
+        if writer.get_extra_info("ssl_object") is None:
+            writer.close()
+        else:
+            writer.transport.abort()  # a farewell would be waited for, half a minute long
         with contextlib.suppress(OSError):
             await writer.wait_closed()

@@ -37,13 +37,14 @@ class Head:
         self.fields, self.first = [], {}
 
 
-CROSSING = {
-    surface: {b"openai-beta": b"OpenAI-Beta"}
-    if surface is not Surface.MESSAGES
-    else {b"anthropic-version": b"anthropic-version", b"anthropic-beta": b"anthropic-beta"}
-    for surface in Surface
+CROSSING: dict[Surface | None, dict[bytes, bytes]] = {
+    **{surface: {b"openai-beta": b"OpenAI-Beta"} for surface in Surface},
+    Surface.MESSAGES: {name: name for name in (b"anthropic-version", b"anthropic-beta")},
+    None: {},
 }
-"""Fields of the client that reach a provider, by surface: lower-case name to the name sent."""
+"""Fields of the client that reach a provider, by surface: lower-case name to the name sent.
+
+None is the small API: what is asked there is of relayd's own making."""
 
 TRACE = {b"traceparent": b"traceparent"}
 """What crosses on every surface, if it is valid (W3C Trace Context, 3.2)."""
@@ -64,7 +65,7 @@ _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
-def crossing(first: dict[bytes, bytes], fields: Fields, surface: Surface) -> bytes:
+def crossing(first: dict[bytes, bytes], fields: Fields, surface: Surface | None) -> bytes:
     """The lines (each with its CR LF) of a client's head that go upstream.
 
     `first` has the first value of each field's name. Raises `errors.HeadTooLarge` for more than

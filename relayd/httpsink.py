@@ -1,7 +1,7 @@
 """The HTTP client as a sink: status line, framing and connection fields of an answer.
 
 Heads are built from bytes here, not by h11 (61-73 us an answer); what goes in has been judged by
-`headers` and `http1`. Does not know what the answer says or who gave it.
+`headers` and `response`. Does not know what the answer says or who gave it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class HttpSink:
 
     @property
     def writable(self) -> bool:
-        """False while more than `net.WRITE_HIGH` bytes wait for the client."""
+        """False while more than `transport.WRITE_HIGH` bytes wait for the client."""
         return self._conn.writable
 
     def pending(self) -> int:
@@ -113,7 +113,7 @@ class HttpSink:
     def open(self, status: int, block: bytes, length: int | None, first: bytes) -> None:
         """Send the head and the first payload in one write."""
         self.opened = True
-        self.sent = len(first)
+        self.sent = 0 if self._bare else len(first)
         framing = b""
         if status == 204:
             pass  # it has no body and may not announce one (RFC 9110, 8.6)

@@ -66,8 +66,7 @@ class Conn(asyncio.Protocol):
     """One TCP, TLS or unix connection.
 
     Bytes go to `sink` when there is one, else into `buffer`, which pauses reading above `limit`
-    bytes unless `overrun` may happen (`hold` is False: the bytes are then dropped and `overran`
-    says so, because a paused connection cannot tell that its peer leaves). `ended` is True after
+    bytes unless `hold` is False (the bytes are then dropped and `overran` says so, because a paused connection cannot tell that its peer leaves). `ended` is True after
     FIN or loss, `error` the loss's cause. `wake` is woken by both; `on_end` is called besides.
     `on_behind` is called when `writable` becomes False, `on_writable` when it is True again.
     """

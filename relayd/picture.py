@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
-from .outcomes import BLAMED
+from .breaker import FAILURE
+from .outcomes import BLAMED, RULES, Outcome
 from .quota import Day, day_of
 from .record import Attempt, Record
 from .tally import first_content
@@ -36,6 +37,12 @@ TOP = 20
 """Users shown: few enough that none of them could have been displaced unseen."""
 
 BROKE_OFF = frozenset(end.value for end in BLAMED)
+
+FAILURES = frozenset(
+    {outcome.value for outcome, rule in RULES.items() if rule.verdict is FAILURE}
+    | {Outcome.CREDENTIAL.value, Outcome.RATE_LIMITED.value, Outcome.OUT_OF_CREDIT.value}
+)
+"""Outcomes for which a provider cannot be used; a request that is at fault is none of them."""
 
 
 @dataclass(slots=True)
@@ -185,10 +192,10 @@ class Picture:
         self.histories = {name: self.histories.get(name) or History() for name in providers}
         self.zone = zone
 
-    def attempt_failed(self, provider: str, now: float) -> None:
-        """An attempt failed by its provider's fault: told at once, its exchange may be long."""
+    def attempt_failed(self, provider: str, outcome: str, now: float) -> None:
+        """An attempt failed: told at once, as its exchange may be long."""
         history = self.histories.get(provider)
-        if history is not None:
+        if history is not None and outcome in FAILURES:
             history.failed(now)
 
     def exchange(self, record: Record, now: float, wall: float) -> None:

@@ -117,7 +117,7 @@ class Pump:
             self._clock.alarm.action = self._clock.rang
             self._clock.disarm()
             self._conn.sink = None
-            self._sink.heed(_nothing, self._caught_up)
+            self._sink.heed(_nothing, _nothing)
             self._count()
 
     def _count(self) -> None:

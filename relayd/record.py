@@ -42,7 +42,7 @@ class Record:
     says what let the head out: `head`, `content`, `answer`, `limit` (the peek was full) or None.
     `ended_by` is client, provider or relayd; `end_reason` a value of `outcomes.End`.
     `ttfb` and `first_content` are the commit's and the first content's distance from `began`.
-    `turn`: charged, refunded, free (a continuation, or nothing to count) or none (refused before).
+    `turn`: charged, refunded, free (a continuation) or none (nothing to count, or refused before).
     """
 
     id: str

@@ -13,8 +13,10 @@ from collections.abc import Callable
 
 from .config import Config, ConfigError, Loop, Problem
 
-SPARE_FILES = 64
-"""Descriptors besides connections: listeners, log, store, epoll, and a few to spare."""
+SPARE_FILES = 192
+"""Descriptors besides connections of clients and to providers: listeners, log, store, epoll and a
+few to spare (64), connections to the admin listener (64), and those that are being turned away by
+either server (32 each)."""
 
 
 def usable(config: Config) -> Config:

@@ -13,10 +13,11 @@ now (breakers, open streams): `metrics` and `gauges` do.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .breaker import State
 from .families import Distribution, Family, Histogram, Labels
+from .figures import DURATIONS, GAPS, WAITS, counter, distribution
 from .outcomes import BY_CLIENT, LEFT_STATUS, End, Outcome
 from .record import Record
 from .surfaces import Surface
@@ -27,14 +28,9 @@ OTHER = "other"
 NONE = ""
 """No provider: Prometheus takes an empty label for an absent one."""
 
-WAITS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
-"""Seconds: first tokens come after 0.2 to 5 s, models that reason in silence after minutes."""
-
-DURATIONS = (*WAITS, 600.0)
-"""Seconds of a whole exchange, up to the default deadline."""
-
-GAPS = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Seconds between two events: some 20 ms at 50 tokens a second, up to the default `idle`."""
+GONE = "\n"
+"""Instead of a route or provider that is configured no more: no series, but part of what is summed
+over it, since a counter that falls is read as one that began anew."""
 
 KINDS = 1024
 """Spellings of kinds that are remembered; a provider's odd statuses cannot make it more."""
@@ -60,79 +56,6 @@ def first_content(record: Record) -> float:
     return max(content - ttfb + record.attempts[-1].duration, 0.0)
 
 
-METRICS: dict[str, tuple[str, Labels]] = {
-    "requests": (
-        "Requests by class of their status; 499: the client left before an answer.",
-        ("route", "surface", "status"),
-    ),
-    "exchange_ends": (
-        "Relayed requests by how they ended, and the provider that answered, if one did.",
-        ("route", "provider", "end_reason"),
-    ),
-    "attempts": (
-        "Requests to providers by outcome; ok is an answer that was committed to.",
-        ("provider", "outcome"),
-    ),
-    "failovers": (
-        "Moves to another provider, by the provider that was left.",
-        ("provider",),
-    ),
-    "rescued_requests": (
-        "Requests that a provider answered after another one had failed.",
-        ("route",),
-    ),
-    "turns": (
-        "Turns by what became of them.",
-        ("turn",),
-    ),
-    "request_bytes": (
-        "Bytes of request bodies.",
-        ("route",),
-    ),
-    "response_bytes": (
-        "Bytes of response bodies.",
-        ("route",),
-    ),
-    "tokens": (
-        "LLM tokens as the providers counted them; cached ones are part of the input.",
-        ("provider", "kind"),
-    ),
-    "cost_dollars": (
-        "US dollars, of providers with a configured price.",
-        ("provider",),
-    ),
-    "breaker_changes": (
-        "Changes of a provider's breaker, by the state it went to.",
-        ("provider", "state"),
-    ),
-    "commit_wait": (
-        "From the request's head to the head of its answer, failovers included.",
-        ("route",),
-    ),
-    "first_content": (
-        "From the beginning of a provider's attempt to its first content.",
-        ("provider",),
-    ),
-    "request_duration": (
-        "Relayed requests, from their head to the end of their answer.",
-        ("route",),
-    ),
-    "stream_longest_gap": (
-        "The longest silence between two events with content, one value a stream.",
-        ("provider",),
-    ),
-}
-"""What is counted: the help text and the labels of each metric."""
-
-
-def _counter(name: str) -> Family:
-    return Family("counter", f"relayd_{name}_total", *METRICS[name])
-
-
-def _distribution(name: str, bounds: tuple[float, ...]) -> Distribution:
-    return Distribution(f"relayd_{name}_seconds", *METRICS[name], bounds)
-
-
 @dataclass(slots=True)
 class Kind:
     """Exchanges that share every label, and the histograms that theirs go into."""
@@ -155,6 +78,18 @@ class Kind:
     cached: int = 0
     cost: float = 0.0
 
+    @property
+    def key(self) -> tuple[str, str, str, str, str, str]:
+        """Its labels."""
+        return (
+            self.route, self.surface, self.status, self.provider, self.end_reason, self.turn,
+        )  # fmt: skip
+
+    def absorb(self, other: Kind) -> None:
+        """Take over what was counted there."""
+        for name in ("count", "bytes_in", "bytes_out", "input", "output", "cached", "cost"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
 
 Spelling = tuple[str | None, str | None, int, str | None, str, str]
 
@@ -167,24 +102,34 @@ class Tally:
         self._providers: frozenset[str] = frozenset()
         self._kinds: dict[Labels, Kind] = {}
         self._spelled: dict[Spelling, Kind] = {}
-        self._others = _counter("requests")
-        self._attempts = _counter("attempts")
-        self._failovers = _counter("failovers")
-        self._rescued = _counter("rescued_requests")
-        self._breaker_changes = _counter("breaker_changes")
-        self._duration = _distribution("request_duration", DURATIONS)
-        self._commit_wait = _distribution("commit_wait", WAITS)
-        self._first_content = _distribution("first_content", WAITS)
-        self._gaps = _distribution("stream_longest_gap", GAPS)
+        self._others = counter("requests")
+        self._attempts = counter("attempts")
+        self._failovers = counter("failovers")
+        self._rescued = counter("rescued_requests")
+        self._breaker_changes = counter("breaker_changes")
+        self._duration = distribution("request_duration", DURATIONS)
+        self._commit_wait = distribution("commit_wait", WAITS)
+        self._first_content = distribution("first_content", WAITS)
+        self._gaps = distribution("stream_longest_gap", GAPS)
 
     def keep(self, routes: Iterable[str], providers: Iterable[str]) -> None:
-        """What is configured now; series of what no longer is are dropped."""
+        """What is configured now; series of what no longer is are dropped, sums over them stay."""
         self._routes = frozenset(routes)
         self._providers = frozenset(providers)
         self._spelled.clear()
-        for key, kind in list(self._kinds.items()):
-            if not self._known(("route", "provider"), (kind.route, kind.provider)):
-                del self._kinds[key]
+        kinds, self._kinds = self._kinds, {}
+        for kind in kinds.values():
+            route = _still(kind.route, self._routes)
+            provider = _still(kind.provider, self._providers)
+            if (route, provider) != (kind.route, kind.provider):
+                nowhere = Histogram(())
+                kind = replace(
+                    kind, route=route, provider=provider, duration=nowhere, commit_wait=nowhere,
+                    first_content=nowhere, gaps=nowhere,
+                )  # fmt: skip
+            same = self._kinds.setdefault(kind.key, kind)
+            if same is not kind:
+                same.absorb(kind)
         for family in self._kept():
             for labels in list(family.values):
                 if not self._known(family.labels, labels):
@@ -222,9 +167,9 @@ class Tally:
 
     def figures(self) -> list[Family | Distribution]:
         """All of it, as of now."""
-        requests, ends, turns = map(_counter, ("requests", "exchange_ends", "turns"))
-        received, sent = map(_counter, ("request_bytes", "response_bytes"))
-        tokens, cost = map(_counter, ("tokens", "cost_dollars"))
+        requests, ends, turns = map(counter, ("requests", "exchange_ends", "turns"))
+        received, sent = map(counter, ("request_bytes", "response_bytes"))
+        tokens, cost = map(counter, ("tokens", "cost_dollars"))
         requests.values.update(self._others.values)
         for kind in self._kinds.values():
             requests.add((kind.route, kind.surface, kind.status), kind.count)
@@ -239,6 +184,9 @@ class Tally:
                     tokens.add((kind.provider, name), count)
             if kind.cost:
                 cost.add((kind.provider,), kind.cost)
+        for family in (requests, ends, received, sent, tokens, cost):
+            for labels in [labels for labels in family.values if GONE in labels]:
+                del family.values[labels]
         return [requests, ends, turns, received, sent, tokens, cost, *self._kept()[1:]]
 
     # Inside.
@@ -325,6 +273,10 @@ def _answered(kind: Kind, record: Record, ttfb: float) -> None:
 
 def _listed(value: str | None, allowed: frozenset[str]) -> str:
     return value if value is not None and value in allowed else OTHER
+
+
+def _still(value: str, configured: frozenset[str]) -> str:
+    return value if value in configured or value in (OTHER, NONE) else GONE
 
 
 def status_class(status: int, end_reason: str) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from hashlib import sha1
 
+from ..breaker import MOST
 from ..quota import KEPT_DAYS
 
 
@@ -106,10 +107,13 @@ return answer(1)
 
 JUDGE = Script(
     LOAD
+    + f"local most = {MOST}"
     + """
 local verdict, failures, at = ARGV[3], tonumber(ARGV[4]), now - ARGV[9]
 if row[1] ~= tonumber(ARGV[2]) then return answer(0) end
-if verdict == 'failure' then
+if verdict == 'failure' and row[3] == 0 and failures > most then
+    return answer(0)
+elseif verdict == 'failure' then
     for i = #row, 6, -1 do
         if row[i] <= at - ARGV[5] then table.remove(row, i) end
     end

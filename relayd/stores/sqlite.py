@@ -7,7 +7,7 @@ first read, so that no step decides on figures that another process is changing.
 process may be killed at any instant: a transaction is in the file as a whole or not at all.
 
 Knows `quota`, `breaker` and SQL. Rows are JSON on the machine's monotonic clock, which starts
-again with the machine: a row from the future is of an earlier boot and means nothing.
+again with the machine: whoever opens the file first after that forgets the breakers and the rests.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from ..breaker import REST_MAX, Policy, Row, Verdict, judge, probe
+from ..breaker import Policy, Row, Verdict, judge, probe
 from ..quota import KEPT_DAYS, Grant, Tally, Turn, decide
 from . import Probe, Settlement, Shared, StoreAway
 
@@ -33,7 +34,10 @@ BATCH = 64
 LOOK_AGAIN = 0.005
 """Seconds between two looks at a new file that another process is setting up: some milliseconds."""
 
-VERSION = 1
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Another text each time that the machine starts."""
+
+VERSION = 2
 """`user_version` of the file; another one is refused rather than guessed at."""
 
 SCHEMA = """
@@ -51,6 +55,7 @@ CREATE TABLE tallies (
 ) WITHOUT ROWID;
 CREATE TABLE breakers (name TEXT PRIMARY KEY, row TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rests (name TEXT PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE boot (id TEXT NOT NULL);
 """
 
 ADD = """
@@ -72,6 +77,10 @@ class Step(NamedTuple):
     act: Callable[[sqlite3.Connection], Any]
     done: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
+
+
+def _last(db: sqlite3.Connection) -> None:
+    """No step comes after this one: the thread ends, and nobody has to wait for it but in vain."""
 
 
 class SqliteStore:
@@ -98,7 +107,7 @@ class SqliteStore:
         self, name: str, generation: int, verdict: Verdict, policy: Policy, age: float, now: float
     ) -> Row:
         def act(db: sqlite3.Connection) -> Row:
-            row = _load(db, name, now)
+            row = _load(db, name)
             after = judge(row, generation, verdict, policy, now - age)
             if after is not row:
                 _save(db, name, after)
@@ -113,23 +122,26 @@ class SqliteStore:
         return await self._do(lambda db: _read(db, now))
 
     async def close(self) -> None:
-        """End the thread after what was asked before; a later step fails."""
-        self._closed = True
-        if self._thread is not None:
-            self._file.steps.put(None)
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        """End the thread after what was asked before; a later step fails. Once is enough."""
+        closed, self._closed = self._closed, True
+        if self._thread is not None and not closed:
+            await self._ask(_last)
 
     async def _do(self, act: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
             raise StoreAway("sqlite: closed", asked=False)
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        self._file.steps.put(Step(act, done, loop))
+        done = self._ask(act)
         if self._thread is None:
             # A daemon thread: a disk that hangs must not keep the process from ending.
             self._thread = threading.Thread(target=self._file.run, name="relayd-store", daemon=True)
             self._thread.start()
         return await done
+
+    def _ask(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._file.steps.put(Step(act, done, loop))
+        return done
 
 
 class _File:
@@ -140,23 +152,23 @@ class _File:
     """
 
     def __init__(self, path: str, timeout: float) -> None:
-        self.steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self.steps: queue.SimpleQueue[Step] = queue.SimpleQueue()
         self._path = path
         self._timeout = timeout
         self._db: sqlite3.Connection | None = None
 
     def run(self) -> None:
-        while (first := self.steps.get()) is not None:
-            batch = [first]
-            more = True
-            while more and len(batch) < BATCH and not self.steps.empty():
-                step = self.steps.get()
-                more = step is not None
-                batch += [step] if step is not None else []
-            self._batch(batch)
-            if not more:
-                break
+        last: Step | None = None
+        while last is None:
+            batch = [self.steps.get()]
+            while batch[-1].act is not _last and len(batch) < BATCH and not self.steps.empty():
+                batch.append(self.steps.get())
+            if batch[-1].act is _last:
+                last = batch.pop()
+            if batch:
+                self._batch(batch)
         self._drop()
+        _deliver([(last, None, None)])
 
     def _batch(self, batch: list[Step]) -> None:
         try:
@@ -216,11 +228,23 @@ def _open(path: str, timeout: float) -> sqlite3.Connection:
             db.execute(f"PRAGMA user_version = {VERSION}")
         elif found != VERSION:
             raise sqlite3.DatabaseError(f"expected schema version {VERSION}, got {found}")
+        _forget_earlier_boot(db)
         db.execute("COMMIT")
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _forget_earlier_boot(db: sqlite3.Connection) -> None:
+    boot = BOOT_ID.read_text().strip()
+    if db.execute("SELECT id FROM boot").fetchall() == [(boot,)]:
+        return
+    for name, text in db.execute("SELECT name, row FROM breakers").fetchall():
+        _save(db, name, Row(generation=_row(text).generation + 1))  # it must not repeat
+    db.execute("DELETE FROM rests")
+    db.execute("DELETE FROM boot")
+    db.execute("INSERT INTO boot VALUES (?)", (boot,))
 
 
 def _write_ahead(db: sqlite3.Connection, deadline: float) -> None:
@@ -280,15 +304,13 @@ def _begin(db: sqlite3.Connection, day: str) -> None:
 # breakers
 
 
-def _load(db: sqlite3.Connection, name: str, now: float) -> Row:
+def _load(db: sqlite3.Connection, name: str) -> Row:
     found = db.execute("SELECT row FROM breakers WHERE name = ?", (name,)).fetchone()
-    return _row(found[0], now) if found else Row()
+    return _row(found[0]) if found else Row()
 
 
-def _row(text: str, now: float) -> Row:
+def _row(text: str) -> Row:
     generation, since, until, trips, probe_until, failures = json.loads(text)
-    if since > now:  # of an earlier boot; the generation still must not repeat
-        return Row(generation=generation + 1, since=now)
     return Row(generation, since, until, trips, probe_until, tuple(failures))
 
 
@@ -297,7 +319,7 @@ def _save(db: sqlite3.Connection, name: str, row: Row) -> None:
 
 
 def _probe(db: sqlite3.Connection, name: str, lease: float, now: float) -> Probe:
-    row = _load(db, name, now)
+    row = _load(db, name)
     taken = probe(row, now, now + lease)
     if taken is None:
         return Probe(False, row)
@@ -311,8 +333,7 @@ def _rest(db: sqlite3.Connection, name: str, until: float) -> None:
 
 
 def _read(db: sqlite3.Connection, now: float) -> Shared:
-    # Further in the future than any rest may end: of an earlier boot.
-    db.execute("DELETE FROM rests WHERE until <= ? OR until > ?", (now, now + REST_MAX))
-    rows = {name: _row(text, now) for name, text in db.execute("SELECT name, row FROM breakers")}
+    db.execute("DELETE FROM rests WHERE until <= ?", (now,))
+    rows = {name: _row(text) for name, text in db.execute("SELECT name, row FROM breakers")}
     rests = {name: until - now for name, until in db.execute("SELECT name, until FROM rests")}
     return Shared(rows, rests)

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from relayd.breaker import Policy, Row, State, Verdict, judge, probe, probing, state
+from relayd.breaker import MOST, Policy, Row, State, Verdict, judge, probe, probing, state
 from tests.contract.conftest import Place
 
 POLICY = Policy(failures=3, window=30.0, cooldown=10.0, cooldown_growth=2.0, cooldown_max=300.0)
@@ -50,6 +50,12 @@ async def test_failures_that_leave_the_window_do_not_count(place: Place) -> None
     row = await fail(place)
     assert row.until is None
     assert len(row.failures) == 1
+
+
+async def test_a_policy_that_asks_for_more_than_is_remembered_never_opens_it(place: Place) -> None:
+    policy = Policy(failures=MOST + 1)
+    row = await place.store.judge("a", 0, Verdict.FAILURE, policy, 0.0, place.now)
+    assert (row.until, row.failures) == (None, ()), "nothing is kept that will never be looked at"
 
 
 async def test_a_verdict_of_another_generation_changes_nothing(place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from relayd.breaker import Policy, Row, Verdict
 from relayd.quota import KEPT_DAYS, Turn
 from relayd.stores import Settlement, StoreAway
+from relayd.stores import sqlite as sqlite_store
 from relayd.stores.sqlite import SqliteStore
 from tests.contract.conftest import START
 
@@ -116,7 +118,7 @@ async def test_a_file_of_another_version_is_refused(
     store: SqliteStore, other: sqlite3.Connection
 ) -> None:
     other.execute("PRAGMA user_version = 7")
-    with pytest.raises(StoreAway, match="expected schema version 1, got 7"):
+    with pytest.raises(StoreAway, match="expected schema version 2, got 7"):
         await store.read(0.0)
 
 
@@ -138,13 +140,51 @@ async def test_days_beyond_those_kept_are_dropped(
     assert kept == ["2026-03-03", "2026-03-04", "2026-03-05"]
 
 
-async def test_a_breaker_of_an_earlier_boot_means_nothing(store: SqliteStore) -> None:
+async def test_a_breaker_of_an_earlier_boot_means_nothing(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(str(path))
     opened = await store.judge("a", 0, Verdict.FAILURE, POLICY, 0.0, 90_000.0)
     await store.rest("a", 60.0, 90_000.0)
+    granted, probed = await store.probe("a", 600.0, 90_011.0)
     assert opened.until is not None
-    shared = await store.read(5.0)
-    assert shared.rows == {"a": Row(generation=opened.generation + 1, since=5.0)}
-    assert shared.rests == {}
+    assert granted
+    await store.close()
+    store = SqliteStore(str(path))
+    assert (await store.read(90_012.0)).rows == {"a": probed}, "the same boot"
+    await store.close()
+    (tmp_path / "boot_id").write_text("another\n")
+    monkeypatch.setattr(sqlite_store, "BOOT_ID", tmp_path / "boot_id")
+    store = SqliteStore(str(path))
+    for now in (5.0, 90_001.0, 90_020.0):
+        shared = await store.read(now)
+        assert shared.rows == {"a": Row(generation=probed.generation + 1)}
+        assert shared.rests == {}
+    await store.close()
+
+
+async def test_a_disk_that_hangs_does_not_keep_the_process(path: Path) -> None:
+    text = """
+import asyncio, sys, time
+from relayd.stores.sqlite import SqliteStore
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await store.read(0.0)
+    asking = asyncio.create_task(store._do(lambda db: time.sleep(60)))
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(0.05):
+            await store.close()
+    except TimeoutError:
+        print("left")
+    asking.cancel()
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", text, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(20.0):
+        assert await process.communicate() == (b"left\n", None)
 
 
 async def test_two_stores_that_open_a_new_file_at_once_both_succeed(path: Path) -> None:

@@ -6,6 +6,7 @@ Whatever happens, no second provider is asked and no cut answer looks like a fin
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ import pytest
 
 from relayd.admission import ask_for
 from relayd.exchange import Exchange
+from relayd.pump import Pump
 from relayd.queuesink import QueueSink
 from relayd.record import Record
 from relayd.surfaces import Surface
@@ -428,6 +430,14 @@ async def test_the_connection_serves_on_after_an_error_event_of_our_own() -> Non
     async with asked(breaks_off(CHAT.content, then="fin")) as (_, client, answer):
         await answer.read()
         assert (await client.get("/healthz")).status == 200
+
+
+async def test_an_idle_client_keeps_nothing_of_its_last_answer() -> None:
+    async with asked(events(*CHAT.stream)) as (_, client, answer):
+        await answer.read()
+        assert (await client.get("/healthz")).status == 200
+        gc.collect()
+        assert not [thing for thing in gc.get_objects() if isinstance(thing, Pump)]
 
 
 # ---- a fault of relayd's own

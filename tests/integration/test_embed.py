@@ -223,6 +223,43 @@ async def test_a_reader_that_does_not_read_stops_the_provider() -> None:
                 assert sent > stuck
 
 
+async def test_a_reader_that_comes_late_leaves_the_next_answer_its_limit() -> None:
+    """What waits of an answer that has ended is read when its connection serves another one."""
+    sent = 0
+    big = builders.delta("x" * 40_000)
+
+    async def endless(peer: Peer, _: Request) -> None:
+        nonlocal sent
+        await peer.stream_head()
+        while True:
+            await peer.chunk(builders.delta("x" * 8000))
+            sent += 1
+
+    async with ScriptedProvider(events(big, big, builders.DONE), endless) as a:
+        async with Relay(config(a)) as relay:
+            first = await relay.open(builders.chat(stream=True))
+            await asyncio.sleep(1.0)
+            assert first.end_reason == "complete"
+            async with await relay.open(builders.chat(stream=True)):
+                await asyncio.sleep(1.0)
+                stuck = sent
+                await first.read()
+                await asyncio.sleep(10.0)
+                assert sent == stuck
+    assert a.connections == 1, "expected one connection for both"
+
+
+@pytest.mark.parametrize("given", ["", "x" * 129, "a b", "\u00e9", "a\r\nAuthorization: Bearer b"])
+async def test_a_request_id_that_cannot_be_sent_is_a_value_error(given: str) -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            with pytest.raises(ValueError, match="request_id"):
+                await relay.open(builders.chat(), request_id=given)
+            reply = await relay.open(builders.chat(), request_id="id-1")
+            await reply.aclose()
+    assert [request.field("x-request-id") for request in a.requests] == ["id-1"]
+
+
 async def test_turns_are_counted_for_the_named_user() -> None:
     async with ScriptedProvider(ok()) as a:
         async with Relay(config(a, quota={"daily_turns": 1})) as relay:

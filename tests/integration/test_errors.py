@@ -66,6 +66,25 @@ async def raw_request(g: Gateway, data: bytes) -> tuple[Response, bool]:
         return answer, closes
 
 
+# ---- a fault of relayd's own
+
+
+@pytest.mark.parametrize("place", ["relayd.admission.read", "relayd.endpoints.identify"])
+async def test_a_fault_of_relayd_is_a_500(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(*_: object) -> None:
+        raise ZeroDivisionError("of a secret")
+
+    async with ScriptedProvider(ok(), name="a") as a, gateway(config_for(a)) as g:
+        with monkeypatch.context() as patched:
+            patched.setattr(place, fault)
+            answer = await g.chat()
+        check(answer, 500, "internal_error")
+        assert (g.exchange["status"], g.exchange["end_reason"]) == (500, "internal_error")
+        assert [line["event"] for line in g.log if "event" in line] == ["internal_error"]
+        assert "secret" not in json.dumps(g.log)
+        assert (await g.chat()).status == 200
+
+
 # ---- refused on the head
 
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n"

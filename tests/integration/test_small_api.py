@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from typing import Any
 
 import pytest
 
+from relayd.outbound import Ask, Form
 from tests.support import builders
 from tests.support.client import Response
 from tests.support.gateway import Gateway, config_for, gateway
@@ -76,6 +78,28 @@ async def test_the_provider_is_asked_for_a_stream_and_nothing_it_does_not_know()
     request = a.requests[0]
     assert request.target == "/v1/chat/completions"
     assert request.json() == {"model": "m1", "stream": True, **asked("é")}
+
+
+async def test_of_the_clients_fields_only_a_trace_crosses() -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    given = {"OpenAI-Beta": "x", "anthropic-beta": "y", "anthropic-version": "z"}
+    async with provider(ok()) as a, gateway(config_for(a)) as g:
+        await g.post(PATH, asked(), {**given, "traceparent": trace})
+    request = a.requests[0]
+    assert request.field("traceparent") == trace
+    assert [request.field(name) for name in given] == [None, None, None]
+
+
+async def test_a_running_stream_holds_nothing_of_its_request() -> None:
+    text = "x" * 100_000
+    script = events(builders.delta("a"), end=False)
+    async with provider(script) as a, gateway(config_for(a)) as g, g.client() as client:
+        response = await client.open_stream(PATH, asked(text))
+        await response.event()
+        a.requests.clear()
+        gc.collect()
+        large = [thing for thing in gc.get_objects() if isinstance(thing, Ask | Form)]
+        assert [ask for ask in large if len(ask.body) > 1000] == []
 
 
 async def test_the_answer_is_an_event_stream_with_the_gateways_fields() -> None:

@@ -7,6 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from relayd.breaker import Verdict
+from relayd.outcomes import RULES, Outcome
 from relayd.picture import (
     FAILED_OVER,
     POINT_SECONDS,
@@ -183,11 +185,20 @@ def test_a_client_that_left_is_no_failure_of_the_provider() -> None:
 
 def test_a_failed_attempt_is_told_by_itself_and_only_of_known_providers() -> None:
     made = picture()
-    made.attempt_failed("a", 5.0)
-    made.attempt_failed("stranger", 5.0)
+    made.attempt_failed("a", "closed", 5.0)
+    made.attempt_failed("stranger", "closed", 5.0)
     made.exchange(failed(attempt("a", "closed")), 6.0, BEGAN)
     assert newest(made, "a", 6.0) == Point(0, 1, 0.0)
     assert set(made.histories) == {"a", "b"}
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_only_a_provider_that_cannot_be_used_has_failed(outcome: Outcome) -> None:
+    made = picture()
+    made.attempt_failed("a", outcome, 5.0)
+    verdict = RULES[outcome].verdict
+    useless = outcome in {"credential_refused", "rate_limited", "out_of_credit"}
+    assert newest(made, "a").failures == int(useless or verdict is Verdict.FAILURE)
 
 
 def test_an_exchange_without_attempts_leaves_no_trace() -> None:
@@ -240,8 +251,8 @@ def test_only_charged_turns_count(turn: str, count: int) -> None:
 
 def test_a_reload_keeps_the_history_of_providers_that_stay() -> None:
     made = picture()
-    made.attempt_failed("a", 5.0)
-    made.attempt_failed("b", 5.0)
+    made.attempt_failed("a", "closed", 5.0)
+    made.attempt_failed("b", "closed", 5.0)
     made.keep(["c", "a"], UTC)
     assert list(made.histories) == ["c", "a"]
     assert newest(made, "a").failures == 1

@@ -7,9 +7,10 @@ import re
 import pytest
 
 from relayd.families import Distribution, Family, Histogram
+from relayd.figures import METRICS
 from relayd.outcomes import End
 from relayd.record import Record, Usage
-from relayd.tally import KINDS, METRICS, Tally, first_content, status_class
+from relayd.tally import KINDS, Tally, first_content, status_class
 from tests.support.records import attempt, exchange, failed
 
 Values = dict[tuple[str, ...], float]
@@ -204,10 +205,27 @@ def test_a_reload_drops_what_is_no_longer_configured_and_keeps_the_rest() -> Non
         ("other", "other", "4xx"): 1,
     }
     assert sums(tally, "attempts_total") == {("a", "ok"): 2}
+    assert sums(tally, "exchange_ends_total") == {
+        ("r", "a", "complete"): 1,
+        ("r", "", "failed"): 1,
+    }
     contents = figure(tally, "first_content_seconds")
     assert list(contents.values) == [("a",)]
     tally.exchange(exchange(attempt("b"), route="s"))  # it began before the reload
     assert sums(tally, "requests_total")[("other", "chat", "2xx")] == 1
+
+
+def test_no_counter_falls_by_a_reload() -> None:
+    gone = exchange(attempt("b"), route="s", bytes_in=7)
+    tally = tally_of(exchange(), exchange(attempt("b"), bytes_in=5), gone, gone)
+    before = {name: sums(tally, name) for name in ("turns_total", "request_bytes_total")}
+    for routes, providers in ((["r"], ["a"]), (["r"], ["a"]), (["r", "s"], ["a", "b"])):
+        tally.keep(routes, providers)
+        assert sums(tally, "turns_total") == before["turns_total"]
+        kept = sums(tally, "request_bytes_total")
+        assert kept == {("r",): before["request_bytes_total"]["r",]}
+    tally.exchange(gone)
+    assert sums(tally, "requests_total")["s", "chat", "2xx"] == 1, "it began anew"
 
 
 def test_every_figure_is_described_and_named_as_prometheus_asks() -> None:
