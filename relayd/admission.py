@@ -30,25 +30,27 @@ def identify(config: Config, fields: Fields, surface: Surface | None) -> Client 
     """
     if not config.clients:
         return None
-    digest = hashlib.sha256(_key(fields, surface)).digest()
+    digests = [hashlib.sha256(key).digest() for key in _keys(fields, surface)]
     found = None
     for client in config.clients:
-        if hmac.compare_digest(client.digest, digest):
-            found = client
+        for digest in digests:
+            if hmac.compare_digest(client.digest, digest):
+                found = client
     if found is None:
         raise errors.InvalidKey()
     return found
 
 
-def _key(fields: Fields, surface: Surface | None) -> bytes:
+def _keys(fields: Fields, surface: Surface | None) -> list[bytes]:
+    """What may be the client's key: of a field that is given twice none can be trusted."""
+    found = []
     bearers = [value for name, value in fields if name == b"authorization"]
-    if surface is MESSAGES:
-        keys = [value for name, value in fields if name == b"x-api-key"]
-        if len(keys) == 1 and keys[0]:
-            return keys[0]
-    if len(bearers) != 1 or bearers[0][:7].lower() != b"bearer ":
-        raise errors.InvalidKey()
-    return bearers[0][7:].strip(b" \t")
+    if len(bearers) == 1 and bearers[0][:7].lower() == b"bearer ":
+        found.append(bearers[0][7:].strip(b" \t"))
+    keys = [value for name, value in fields if name == b"x-api-key"]
+    if surface is MESSAGES and len(keys) == 1 and keys[0]:
+        found.append(keys[0])
+    return found
 
 
 def new_id() -> str:

@@ -31,7 +31,7 @@ from .outcomes import (
     End,
     Outcome,
 )
-from .pump import Limits, Pump
+from .pump import Limits, Pump, said
 from .quota import LEASE_GRACE
 from .reach import release
 from .record import Attempt, Record
@@ -263,7 +263,7 @@ class Exchange:
 
     def _refuse(self, error: errors.RelayError) -> None:
         """Tell the client why, before any byte of an answer went out."""
-        self.error = error
+        self.error = error.with_traceback(None)  # its frames hold this exchange
         refuse(self._sink, error, self._ask.surface, self._record, self._plan.attempts)
         if isinstance(error, errors.ProviderRefused):
             self._end("provider", End.REQUEST_FAULT)
@@ -277,7 +277,7 @@ class Exchange:
         end = INTERRUPTED[why][1]
         if self._answer is not None:
             if not self._ended:
-                self._finish(end)
+                self._finish(said(self._answer.watcher, end))
             else:
                 self._sink.cut()  # everything was written; the client did not take it
                 self._note_end(end)

@@ -182,6 +182,8 @@ class FailoverPlan:
 
     def failed(self, step: Step, failure: AttemptFailed, left: float) -> None:
         """The step failed; `left` is the time to the deadline in seconds."""
+        # The frames of its traceback hold the request, which would live as long as this plan.
+        failure.__traceback__ = failure.__cause__ = failure.__context__ = None
         self._failures.append(failure)
         if failure.outcome in _KEY_FAULTS:
             if step.key is not None and failure.outcome is not RATE_LIMITED:
@@ -202,6 +204,9 @@ class FailoverPlan:
 
     def verdict(self) -> errors.RelayError:
         """What the client is told when no candidate answered."""
+        at_fault = [failure.error for failure in self._failures if failure.error is not None]
+        if at_fault:
+            return at_fault[-1]  # the same request will fail again, whoever else is down
         if self._is_rate_limited():
             waits = [failure.rest for failure in self._failures]
             waits += [found.retry_in for found in self._skipped]
@@ -214,7 +219,7 @@ class FailoverPlan:
             return errors.ProviderAuth()
         if last.outcome is Outcome.TOO_LARGE:
             return errors.ResponseTooLarge()
-        return last.error or errors.UpstreamError()
+        return errors.UpstreamError()
 
     def _is_rate_limited(self) -> bool:
         if not self._failures and not self._skipped:
@@ -230,11 +235,11 @@ class FailoverPlan:
         return RULES[failure.outcome].moves_on
 
     def _delay(self, failure: AttemptFailed) -> float:
-        if failure.retry_after is not None:
-            return failure.retry_after
-        if failure.outcome is RATE_LIMITED:
-            return math.inf  # only a 429 that says when is worth waiting for
-        return self.jitter() * self._policy.retry_backoff * 2.0**self._retries
+        backoff = self.jitter() * self._policy.retry_backoff * 2.0**self._retries
+        if failure.outcome is not RATE_LIMITED:
+            return backoff  # whatever it says: there may be a healthy one to move on to
+        # Only a 429 that says when is worth waiting for.
+        return math.inf if failure.retry_after is None else max(failure.retry_after, backoff)
 
 
 def _whole(seconds: float) -> int:

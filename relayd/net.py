@@ -66,9 +66,10 @@ class Conn(asyncio.Protocol):
     """One TCP, TLS or unix connection.
 
     Bytes go to `sink` when there is one, else into `buffer`, which pauses reading above `limit`
-    bytes unless `hold` is False (the bytes are then dropped and `overran` says so, because a paused connection cannot tell that its peer leaves). `ended` is True after
-    FIN or loss, `error` the loss's cause. `wake` is woken by both; `on_end` is called besides.
-    `on_behind` is called when `writable` becomes False, `on_writable` when it is True again.
+    bytes. Unless `hold` is False: bytes beyond are then dropped and `overran` says so, because a
+    paused connection cannot tell that its peer leaves. `ended` is True after FIN or loss, `error`
+    the loss's cause. `wake` is woken by both; `on_end` is called besides. `on_behind` is called
+    when `writable` becomes False, `on_writable` when it is True again.
     """
 
     data_received: Callable[[bytes], None]  # type: ignore[assignment]  # a place, not a method
@@ -241,6 +242,10 @@ class Conn(asyncio.Protocol):
             self._probe.register(self.transport.get_extra_info("socket"), select.POLLIN)
         return not self._probe.poll(0)
 
+    def holds_part(self) -> bool:
+        """Whether a read ended within a record of TLS, of which nobody was told."""
+        return isinstance(self.transport, TlsTransport) and self.transport.part
+
     def silence(self) -> None:
         """Nobody listens any more."""
         self.sink = None
@@ -290,13 +295,12 @@ class Conn(asyncio.Protocol):
 
     def _salvage(self) -> None:
         # A write that fails (EPIPE, RST) drops the connection with an answer unread in the kernel:
-        # an early 413 would be lost. Plain TCP only: TLS bytes mean nothing here.
-        if self.transport.get_extra_info("ssl_object") is not None:
-            return
+        # an early 413 would be lost.
         fd = self.transport.get_extra_info("socket").fileno()
         with contextlib.suppress(OSError, ValueError):
             for _ in range(SALVAGED_READS):
                 data = os.read(fd, READ_SIZE)
                 if not data:
                     return
-                self.data_received(data)
+                tls = isinstance(self.transport, TlsTransport)
+                self.data_received(self.transport.late(data) if tls else data)

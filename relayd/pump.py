@@ -36,6 +36,21 @@ class Limits:
     max_bytes: int
 
 
+def said(watcher: Watcher | None, end: End) -> End:
+    """How a stream ended that something ends from outside: behind its last word nothing is added.
+
+    That is an error, or a final marker, whoever leaves then. After a bare finish reason a client
+    may still miss something if it leaves, but not if relayd ends the stream.
+    """
+    if watcher is None or end in (End.CLIENT_STALLED, End.INTERNAL_ERROR):
+        return end
+    if watcher.error:
+        return End.UPSTREAM_ERROR_EVENT
+    over = watcher.finished and end in (End.DEADLINE_EXCEEDED, End.SHUTTING_DOWN)
+    left = watcher.final and end is End.CLIENT_LEFT
+    return COMPLETE if over or left else end
+
+
 def _nothing() -> None:
     """Nobody listens."""
 
@@ -288,6 +303,6 @@ class Pump:
         return End.UPSTREAM_TRUNCATED
 
     def _stop(self, end: End) -> None:
-        self.end = end
+        self.end = said(self._watcher, end)
         self._way.disarm()
         self._clock.wake.wake()

@@ -24,7 +24,7 @@ MAX_TEXT = 2048
 MAX_WORD = 128
 """Characters of a type, param or code."""
 
-_SECONDS = re.compile(rb"[0-9]{1,9}(\.[0-9]{1,9})?")
+_SECONDS = re.compile(rb"[0-9]{1,300}(\.[0-9]{1,9})?")
 
 
 class ProviderError(NamedTuple):

@@ -50,6 +50,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         "_ssl",
         "_write",
         "data_received",
+        "part",
     )
 
     def __init__(
@@ -70,6 +71,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._write = self._ssl.write
         self._protocol: Any = NOBODY  # Any: a protocol's methods may be places
         self._backlog = bytearray()  # written while the peer negotiates anew, not yet encrypted
+        self.part = False  # the last read ended within a record
         self._reading = False
         self._closing = False
         self._agreed: asyncio.Future[None] | None = agreed  # the handshake, until it is decided
@@ -116,11 +118,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """Who is told from now on."""
         self._protocol = protocol
         self.resume_reading()
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is told."""
-        protocol: asyncio.BaseProtocol = self._protocol
-        return protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """`ssl_object`, and what the socket's transport knows."""
@@ -175,14 +172,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         incoming, read = self._incoming, self._read
         incoming.write(data)
         texts: list[bytes] = []
-        ended = False
+        ended = self.part = False
         try:
             while incoming.pending and not ended:  # to ask for one too many costs an exception
                 text = read(RECORD)
                 texts.append(text)
                 ended = not text
         except ssl.SSLWantReadError:
-            pass  # the rest of a record is on its way
+            self.part = True  # the rest is on its way
         except ssl.SSLError as exc:
             self._tell(texts)  # what came before it was right
             self._lose(exc)
@@ -194,6 +191,15 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._tell(texts)
         if ended and not self._closing:
             self._end()
+
+    def late(self, data: bytes) -> bytes:
+        """The text in what the kernel still held of a connection that is lost."""
+        texts: list[bytes] = []
+        with contextlib.suppress(ssl.SSLError):
+            self._incoming.write(data)
+            while self._incoming.pending:
+                texts.append(self._read(RECORD))
+        return b"".join(texts)
 
     def _tell(self, texts: list[bytes]) -> None:
         if text := texts[0] if len(texts) == 1 else b"".join(texts):
@@ -243,10 +249,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         if self._outgoing.pending and not self._link.is_closing():
             self._link.write(self._outgoing.read())
 
-    def can_write_eof(self) -> bool:
-        """TLS is closed as a whole here."""
-        return False
-
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Above how many encrypted bytes the protocol has to pause, at how many it may go on."""
         self._link.set_write_buffer_limits(high, low)
@@ -254,10 +256,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def get_write_buffer_size(self) -> int:
         """Bytes not yet taken by the kernel."""
         return self._link.get_write_buffer_size() + len(self._backlog)
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Low and high."""
-        return self._link.get_write_buffer_limits()
 
     # What else the socket's transport calls.
 

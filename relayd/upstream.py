@@ -9,24 +9,24 @@ quota, or how an answer reaches the client.
 from __future__ import annotations
 
 import contextlib
-import socket
-import ssl
 from collections.abc import Awaitable
 
 from . import refusal
 from .answers import CONTENT
-from .dial import race
 from .failover import AttemptFailed
 from .framing import BadChunk, Body
 from .headers import is_coded, may_end
 from .job import Answer, Job
-from .net import Conn, reason
+from .net import Conn
 from .outcomes import TOLD, Outcome, classify
 from .peek import COMMIT, FAIL, LIMIT, MORE, WHOLE, Peek, Verdict, Why
-from .reach import Reach, release
+from .reach import Reach, look, release
 from .response import BadResponse, ResponseHead, response_body, take_response
 from .sse import Watcher
 from .wake import Clock
+
+STALE = 1.0
+"""Seconds after which a request has arrived: a provider that closes then has worked on it."""
 
 MAX_INTERIM = 10
 """1xx heads that are skipped before an answer."""
@@ -40,14 +40,6 @@ ONE_WRITE = 65536
 LINGER = 2.0
 """Seconds granted to a provider that keeps the connection open after its last event."""
 
-EXPIRED = {
-    "connect": Outcome.CONNECT_TIMEOUT,
-    "first_content": Outcome.FIRST_CONTENT_TIMEOUT,
-    "answer": Outcome.ANSWER_TIMEOUT,
-    "idle": Outcome.IDLE_TIMEOUT,
-}
-
-
 def attempt(job: Job, reach: Reach, clock: Clock, wall: float) -> Awaitable[Answer]:
     """Ask one provider once."""
     return _Call(job, reach, clock, wall).run()
@@ -57,28 +49,6 @@ class _Stale(Exception):
     """The connection ended before its first byte."""
 
 
-async def _dial(job: Job, reach: Reach, clock: Clock) -> Conn:
-    clock.arm("connect", clock.now() + job.candidate.connect)
-    try:
-        work = reach.dial(job.origin, clock)
-        return await race(work, clock.wake, lambda: _look(clock), Conn.abort)
-    except socket.gaierror as exc:
-        raise AttemptFailed(Outcome.DNS, detail=reason(exc)) from exc
-    except ssl.SSLCertVerificationError as exc:
-        raise AttemptFailed(Outcome.CERTIFICATE, detail=exc.verify_message) from exc
-    except ssl.SSLError as exc:
-        raise AttemptFailed(Outcome.TLS, detail=str(exc.reason)) from exc
-    except OSError as exc:
-        raise AttemptFailed(Outcome.CONNECT, detail=reason(exc)) from exc
-    except ValueError as exc:  # of Python's own look at a name, before it asks anybody
-        raise AttemptFailed(Outcome.DNS, detail="not a host name that can exist") from exc
-
-
-def _look(clock: Clock) -> None:
-    if clock.expired is not None:
-        raise AttemptFailed(EXPIRED[clock.expired])
-
-
 class _Call:
     """One request to one provider."""
 
@@ -86,6 +56,7 @@ class _Call:
         "body",
         "clock",
         "conn",
+        "due",
         "interim",
         "job",
         "last",
@@ -113,13 +84,14 @@ class _Call:
     async def run(self) -> Answer:
         """Send, read the head, judge; closes the connection on every way but the good one.
 
-        A pooled connection that closes without a byte was closed before the request arrived: it is
-        replaced by a fresh one at no cost (the one retry that RFC 9110, 9.2.2 leaves to a client).
+        A pooled connection that closes at once and without a byte was closed before the request
+        arrived: it is replaced by a fresh one at no cost (the one retry that RFC 9110, 9.2.2 leaves
+        to a client).
         """
         job, wake = self.job, self.clock.wake
         pooled = self.reach.borrow(job.origin, self.clock.now())
         while True:
-            conn = self.conn = pooled or await _dial(job, self.reach, self.clock)
+            conn = self.conn = pooled or await self._dial()
             conn.wake = wake
             try:
                 self._send()
@@ -147,11 +119,16 @@ class _Call:
                     conn.abort()
                 raise
 
+    async def _dial(self) -> Conn:
+        candidate, clock = self.job.candidate, self.clock
+        return await self.reach.dial(self.job.origin, clock, clock.now() + candidate.connect)
+
     def _send(self) -> None:
         job = self.job
         self.started = self.last = self.clock.now()
         name = "answer" if job.hold and not (job.streaming or job.blind) else "first_content"
-        self.clock.arm(name, self.started + getattr(job.candidate, name))
+        self.due = self.started + getattr(job.candidate, name)
+        self.clock.arm(name, self.due)
         if len(job.body) <= ONE_WRITE:
             self.conn.write(job.head + job.body)
         else:
@@ -179,18 +156,20 @@ class _Call:
     def _need_more(self) -> None:
         """Raise if no more bytes will come, or not in time."""
         if self.conn.ended:
-            if not self.read and not self.interim:  # not one byte came
+            at_once = self.clock.now() - self.started <= STALE
+            if at_once and not self.read and not self.interim:  # not one byte came
                 raise _Stale
             cause = self.conn.error
             detail = "reset before an answer" if cause else "closed before an answer"
             raise AttemptFailed(Outcome.CLOSED, detail=detail)
-        _look(self.clock)
+        look(self.clock)
 
     # A status that is no answer.
 
     async def _failure(self, head: ResponseHead) -> AttemptFailed:
         """The failure a status of 300 and up means; the connection is kept if its body is in."""
-        wait = ERROR_BODY_WAIT if 400 <= head.status < 500 else 0.0
+        left = max(self.due - self.clock.now(), 0.0)
+        wait = min(ERROR_BODY_WAIT, left) if 400 <= head.status < 500 else 0.0
         text = await self._error_body(head, wait)
         job = self.job
         error = refusal.read(text)
@@ -255,6 +234,9 @@ class _Call:
             return self._whole(peek, head) if over else None
         if verdict is FAIL:
             raise self._no_answer(peek, head)
+        finished = peek.watcher is not None and peek.watcher.finished
+        if finished and self.clock.expired == "idle":
+            return self._whole(peek, head)  # all is said; its end will not come
         if body.done and (job.hold or peek.watcher is None):
             return self._whole(peek, head)
         if verdict in (COMMIT, LIMIT) and not job.hold:
@@ -265,7 +247,7 @@ class _Call:
             self.clock.arm("linger", self.clock.now() + LINGER)
         else:
             if nothing_came:
-                _look(self.clock)
+                look(self.clock)
             self._bound(peek, verdict)
         return None
 
@@ -294,7 +276,10 @@ class _Call:
         job, candidate = self.job, self.job.candidate
         answer = self.started + candidate.answer
         if not job.streaming:
-            return  # `answer`, armed when the request was sent
+            # `answer`, armed when the request was sent, or a stream that nobody asked for
+            if peek.watcher is not None and peek.watcher.finished:
+                self._arm_first(("idle", self.clock.now() + candidate.idle), ("answer", answer))
+            return
         if verdict is WHOLE:
             self.clock.arm("answer", answer)
         elif job.hold and peek.content_seen:

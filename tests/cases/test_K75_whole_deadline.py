@@ -53,7 +53,7 @@ async def test_a_silent_provider_is_never_asked_again_even_if_there_is_time() ->
 
 
 async def test_a_backoff_that_would_pass_the_deadline_is_not_begun() -> None:
-    later = scripts.status(503, fields=[("Retry-After", "30")])
+    later = scripts.status(429, fields=[("Retry-After", "30")])
     async with (
         ScriptedProvider(later) as a,
         gateway(config_for(a, clocks={"deadline": 5}, failover=POLICY)) as g,
@@ -61,7 +61,7 @@ async def test_a_backoff_that_would_pass_the_deadline_is_not_begun() -> None:
         with takes(0):
             answer = await g.chat("hi")
         assert len(a.requests) == 1
-    assert answer.status == 502
+    assert answer.status == 429
 
 
 async def test_a_connect_that_hangs_is_cut_by_the_deadline_too() -> None:

@@ -38,7 +38,7 @@ WINDOWS = {
     "waiting for the head": scripts.silent(),
     "waiting for the first byte": head_only,
     "in the peek": scripts.events(PING, role(), end=False),
-    "in a backoff": scripts.status(503, fields=[("Retry-After", "30"), ("Connection", "close")]),
+    "in a backoff": scripts.status(429, fields=[("Retry-After", "30"), ("Connection", "close")]),
 }
 
 

@@ -259,18 +259,41 @@ async def test_the_clock_of_the_first_content_begins_anew_on_the_fresh_connectio
         if peer.number == 0:
             await peer.json(200, completion())
             await peer.read_request()
-            await asyncio.sleep(4.0)
+            await asyncio.sleep(0.9)
             await peer.fin()
             return
-        await asyncio.sleep(4.0)
+        await asyncio.sleep(4.5)
         await peer.json(200, completion())
 
     async with (
         ScriptedProvider(connection=script) as a,
         gateway(config_for(a, clocks={"first_content": 5.0, "answer": 5.0})) as g,
     ):
-        with takes(8.0):
+        with takes(5.4):
             assert await twice(g) == [200, 200]
+
+
+@pytest.mark.parametrize("how", ["fin", "rst"])
+async def test_who_has_worked_on_a_request_is_not_asked_twice(how: str) -> None:
+    """It ends a kept connection without a byte, but seconds after the request."""
+
+    async def script(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.json(200, completion())
+        await peer.read_request()
+        await asyncio.sleep(2.0)
+        await getattr(peer, how)()
+
+    async with (
+        ScriptedProvider(connection=script) as a,
+        ScriptedProvider(ok(), name="b") as b,
+        gateway(config_for(a, b)) as g,
+    ):
+        with takes(2.0):
+            assert await twice(g) == [200, 200]
+        assert (a.connections, len(b.requests)) == (1, 1)
+        outcomes = [tried["outcome"] for tried in g.exchange["attempts"]]
+        assert outcomes == ["closed", "ok"]
 
 
 async def test_a_fin_while_idle_drops_the_connection_before_the_next_request() -> None:

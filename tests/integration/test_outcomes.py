@@ -583,12 +583,13 @@ async def test_a_full_provider_is_passed_over_without_an_attempt() -> None:
 
 async def test_a_place_that_was_taken_during_a_backoff_is_not_taken_twice() -> None:
     """The second try finds its place taken by another request, and goes to the next provider."""
-    later = status(503, None, [("Retry-After", "5")])
+    backoff = {"retries": 1, "retry_backoff": 10.0}
     async with (
-        ScriptedProvider(later, slow(10.0, ok()), name="a", max_in_flight=1) as a,
+        ScriptedProvider(status(503), slow(10.0, ok()), name="a", max_in_flight=1) as a,
         ScriptedProvider(ok(), name="b") as b,
-        gateway(config_for(a, b, failover={"retries": 1})) as g,
+        gateway(config_for(a, b, failover=backoff)) as g,
     ):
+        g.app.engine.jitter = lambda: 0.5
         retries = asyncio.create_task(g.chat())
         await asyncio.sleep(1.0)
         takes_it = asyncio.create_task(g.chat())

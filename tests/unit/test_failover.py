@@ -214,9 +214,24 @@ def test_no_retry_is_planned_past_the_deadline(left: float) -> None:
     assert names(play(plan(A, B, retries=1), LIMITED, left=left)) == "ab"
 
 
-def test_a_provider_error_may_name_the_time_of_its_retry() -> None:
-    busy = AttemptFailed(Outcome.SERVER_ERROR, status=503, retry_after=2.0)
-    assert play(plan(A, retries=1), busy)[1] == ("a", None, 2.0)
+def test_a_provider_error_is_retried_after_the_backoff_whatever_it_names() -> None:
+    """A provider that asks for minutes would hold a client for whom another one is there."""
+    backoff = play(plan(A, retries=1), DOWN)[1]
+    for named in (0.0, 2.0, 300.0):
+        busy = AttemptFailed(Outcome.SERVER_ERROR, status=503, retry_after=named)
+        assert play(plan(A, retries=1), busy)[1] == backoff
+
+
+def test_a_429_is_not_retried_sooner_than_after_the_backoff() -> None:
+    at_once = AttemptFailed(Outcome.RATE_LIMITED, status=429, retry_after=0.0)
+    assert play(plan(A, retries=1), at_once)[1] == play(plan(A, retries=1), DOWN)[1]
+
+
+def test_a_request_that_is_at_fault_is_told_whoever_fails_later() -> None:
+    refused = errors.ProviderRefused(400, "too long", type="x", param=None, code="y")
+    unsuitable = AttemptFailed(Outcome.UNSUITABLE, status=400, error=refused)
+    for later in (DOWN, LIMITED, WRONG_KEY):
+        assert verdict(unsuitable, later, later) is refused
 
 
 # ------------------------------------------------------------------ keys

@@ -45,7 +45,8 @@ OWN = [
 
 
 def test_every_surface_has_its_list() -> None:
-    assert set(CROSSING) == set(Surface)
+    assert set(CROSSING) == {*Surface, None}
+    assert CROSSING[None] == {}
 
 
 @pytest.mark.parametrize("surface", Surface)
