@@ -283,6 +283,44 @@ async def test_a_providers_error_event_is_passed_on_and_nothing_is_added(
         assert g.exchange["ended_by"] == "provider"
 
 
+LAST = {
+    "an error": ([builders.error_event()], "upstream_error_event"),
+    "a final marker": ([builders.finish(), builders.DONE], "complete"),
+    "a bare finish": ([builders.finish()], "complete"),
+}
+
+
+@pytest.mark.parametrize("by", ["deadline", "drain"])
+@pytest.mark.parametrize("last", LAST)
+async def test_behind_the_last_word_nothing_is_added_whatever_ends_the_stream(
+    last: str, by: str
+) -> None:
+    words, reason = LAST[last]
+    sent = [CHAT.content, *words]
+    script = breaks_off(*sent, then="stall")
+    clocks = {"deadline": 1.0 if by == "deadline" else 600.0}
+    async with asked(script, clocks=clocks) as (g, _, answer):
+        stopping = asyncio.create_task(g.app.stop(1.0)) if by == "drain" else None
+        with takes(1.0):
+            await answer.read()
+        assert answer.body == b"".join(sent)
+        assert answer.whole
+        if stopping:
+            await stopping
+        assert g.exchange["end_reason"] == reason
+        assert g.exchange["ended_by"] == "provider"
+
+
+async def test_a_client_that_leaves_behind_the_final_marker_has_all_of_it() -> None:
+    sent = [CHAT.content, builders.finish(), builders.DONE]
+    async with asked(breaks_off(*sent, then="stall")) as (g, client, answer):
+        while await answer.event() is not None and not answer.text.endswith("[DONE]\n\n"):
+            pass
+        client.close()
+        await asyncio.sleep(0.5)
+        assert g.exchange["end_reason"] == "complete"
+
+
 async def test_done_after_an_error_event_does_not_make_it_complete() -> None:
     sent = [CHAT.content, builders.error_event(), builders.DONE]
     async with asked(events(*sent)) as (g, _, answer):

@@ -292,7 +292,7 @@ async def test_who_has_worked_on_a_request_is_not_asked_twice(how: str) -> None:
         with takes(2.0):
             assert await twice(g) == [200, 200]
         assert (a.connections, len(b.requests)) == (1, 1)
-        outcomes = [tried["outcome"] for tried in g.exchange["attempts"]]
+        outcomes = [tried["outcome"] for tried in g.exchanges[-1]["attempts"]]
         assert outcomes == ["closed", "ok"]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import gc
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from relayd.job import Job
+from relayd.outbound import Ask
 from tests.support import builders
 from tests.support.certificates import Authority
 from tests.support.client import Response
@@ -579,6 +582,38 @@ async def test_a_full_provider_is_passed_over_without_an_attempt() -> None:
         assert second.field("X-Gateway-Attempts") == "1"
         assert (await first).field("X-Gateway-Provider") == "a"
         assert (await c.ask()).field("X-Gateway-Provider") == "a", "the place was not given back"
+
+
+FAILS = {
+    "a status": (status(503), 200),
+    "no answer": (hangs_up(), 200),
+    "no connection": (None, 200),
+    "a refusal": (status(400), 400),
+    "everybody": (status(500), 502),
+}
+
+
+@pytest.mark.parametrize("how", FAILS)
+async def test_a_failed_attempt_leaves_no_circle_that_holds_its_request(how: str) -> None:
+    """A traceback holds frames, and they the request: it would live until a full collection."""
+    script, expected = FAILS[how]
+    b = status(500) if how == "everybody" else ok()
+    async with (
+        ScriptedProvider(script or ok(), name="a") as first,
+        ScriptedProvider(b, name="b") as second,
+        gateway(config_for(first, second)) as g,
+    ):
+        if script is None:
+            first.stop_listening()
+        gc.collect()
+        gc.disable()
+        try:
+            assert (await g.chat("x" * 100_000)).status == expected
+            await asyncio.sleep(0.1)
+            kept = [type(thing) for thing in gc.get_objects() if isinstance(thing, Ask | Job)]
+        finally:
+            gc.enable()
+        assert kept == []
 
 
 async def test_a_place_that_was_taken_during_a_backoff_is_not_taken_twice() -> None:

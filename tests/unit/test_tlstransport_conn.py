@@ -89,6 +89,32 @@ async def test_nothing_that_came_waits_unseen(version: ssl.TLSVersion) -> None:
 
 
 @of(*VERSIONS)
+async def test_half_a_record_is_known_of(version: ssl.TLSVersion) -> None:
+    async with connected(version) as (conn, peer):
+        answer, more = peer.sealed(b"an answer"), peer.sealed(b" and more")
+        await peer.send(answer + more[:-1])
+        await turns()
+        assert (bytes(conn.buffer), conn.holds_part()) == (b"an answer", True)
+        await peer.send(more[-1:])
+        await turns()
+        assert (bytes(conn.buffer), conn.holds_part()) == (b"an answer and more", False)
+
+
+@of(*VERSIONS)
+async def test_an_early_answer_behind_a_failed_write_is_kept(version: ssl.TLSVersion) -> None:
+    async with connected(version) as (conn, peer):
+        conn.pause()
+        await peer.send(peer.sealed(b"too large") + peer.sealed(b", said early"))
+        peer.reset()
+        for _ in range(3):  # the first may still be taken by the kernel
+            conn.write(b"much")
+            await turns()
+        await until_ended(conn)
+        assert conn.error is not None
+        assert conn.take() == b"too large, said early"
+
+
+@of(*VERSIONS)
 async def test_a_close_is_a_farewell_behind_what_was_written(version: ssl.TLSVersion) -> None:
     async with connected(version) as (conn, peer):
         conn.write(MUCH)
