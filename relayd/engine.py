@@ -81,6 +81,7 @@ class Engine:
     loaded: Loaded = field(default_factory=lambda: Loaded(time.time()))
     _quiet: asyncio.Event = field(default_factory=asyncio.Event)
     _next_key: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _refused: dict[str, float] = field(default_factory=dict)
 
     def ready(self, candidate: Candidate, now: float) -> Ready:
         """Whether a candidate can be asked now, and with which keys in which order."""
@@ -151,6 +152,11 @@ class Engine:
             "error", "internal_error", "relayd failed to serve a request", where=where(exc)
         )
 
+    def refused(self, provider: Provider, key: Secret | None, now: float) -> None:
+        """The provider refused one of its keys: the others are asked for a while."""
+        if len(provider.keys) > 1:
+            self._refused[_pooled(provider, key)] = now + REFUSED_REST
+
     def rest(self, provider: Provider, key: Secret | None, seconds: float, now: float) -> None:
         """Do not ask for a while: the key alone where the provider has others."""
         alone = key is None or len(provider.keys) < 2
@@ -166,12 +172,18 @@ class Engine:
         first = self._next_key[provider.name] % len(keys)
         self._next_key[provider.name] = first + 1
         turned = keys[first:] + keys[:first]
-        waits = {key: self.breakers.resting(_pooled(provider, key), now) for key in turned}
-        usable = tuple(key for key in turned if not waits[key])
+        good = [key for key in turned if self._refused.get(_pooled(provider, key), 0.0) <= now]
+        if not good:
+            return Ready(READY, keys=turned)  # so that whoever asks is told what is wrong
+        waits = {key: self.breakers.resting(_pooled(provider, key), now) for key in good}
+        usable = tuple(key for key in good if not waits[key])
         if not usable:
             return Ready(Standing.RESTING, min(waits.values()))
-        return Ready(Standing.READY, keys=usable)
+        return Ready(READY, keys=usable)
 
+
+REFUSED_REST = 300.0
+"""Seconds for which a key that was refused is not asked while the provider has another one."""
 
 FULL = Ready(Standing.FULL, SOON)
 """Nobody knows when a place will be free: soon, as a rule."""

@@ -14,7 +14,7 @@ from .answers import usage_of
 from .breakers import Permit
 from .config import Candidate, Price
 from .engine import Engine, Setup
-from .failover import CREDIT_REST, AttemptFailed, FailoverPlan, Ready, Step
+from .failover import AttemptFailed, FailoverPlan, Ready, Step
 from .job import Answer
 from .jsonbody import FORGOTTEN
 from .outbound import Ask
@@ -171,12 +171,11 @@ class Exchange:
         return noted
 
     def _rest(self, step: Step, failure: AttemptFailed) -> None:
-        seconds = failure.rest
-        if failure.outcome is CREDENTIAL and len(step.candidate.provider.keys) > 1:
-            seconds = CREDIT_REST
-        if seconds:
-            now = self._clock.now()
-            self._engine.rest(step.candidate.provider, step.key, seconds, now)
+        provider, key, now = step.candidate.provider, step.key, self._clock.now()
+        if failure.outcome is CREDENTIAL:
+            self._engine.refused(provider, key, now)
+        elif failure.rest:
+            self._engine.rest(provider, key, failure.rest, now)
 
     def _judge(self, noted: Attempt, outcome: Outcome, detail: str) -> None:
         """An attempt has ended: its verdict, and a word about a failure."""

@@ -373,6 +373,23 @@ async def test_a_pool_of_refused_keys_is_a_refused_credential() -> None:
         assert not c.b.requests
 
 
+async def test_keys_that_are_all_refused_are_told_of_each_time_and_hide_no_other_provider() -> None:
+    async with chain(status(403), keys=["one", "two"]) as c:
+        for _ in range(3):
+            answer = await c.ask()
+            assert (answer.status, answer.error["code"]) == (502, "provider_auth")
+            assert answer.field("X-Gateway-Attempts") == "2"
+        assert not c.b.requests, "a refused key is no reason to ask somebody else"
+
+
+async def test_a_refused_key_steps_back_behind_the_one_that_is_good() -> None:
+    async with chain(status(401), ok(), keys=["one", "two"]) as c:
+        for _ in range(3):
+            assert (await c.ask()).status == 200
+        shown = [request.field("Authorization") for request in c.a.requests]
+        assert shown == ["Bearer sk-one", *["Bearer sk-two"] * 3]
+
+
 async def test_a_fault_that_is_not_the_keys_does_not_ask_the_next_key() -> None:
     async with chain(status(500), keys=["one", "two"]) as c:
         assert (await c.ask()).field("X-Gateway-Provider") == "b"
