@@ -12,8 +12,9 @@ from http import HTTPStatus
 
 from .http1 import Request
 from .net import Conn
+from .stall import Stall
 from .transport import WRITE_HIGH
-from .wake import Clock, Interrupt, Why
+from .wake import EARLY, Clock, Interrupt, Why
 
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")
@@ -110,6 +111,10 @@ class HttpSink:
         """Bytes that wait for the client."""
         return self._conn.pending()
 
+    def untaken(self) -> int:
+        """See `Sink.untaken`."""
+        return self._conn.untaken()
+
     def open(self, status: int, block: bytes, length: int | None, first: bytes) -> None:
         """Send the head and the first payload in one write."""
         self.opened = True
@@ -148,18 +153,20 @@ class HttpSink:
 
     async def flush(self, clock: Clock, timeout: float) -> None:
         """Wait until the kernel has taken everything; `CLIENT_STALLED` if it takes nothing."""
-        if not (left := self.pending()):
+        if not self.pending():
             return
+        stall = Stall(self.untaken, timeout, clock.now())
         self._conn.mark(0)
         self._conn.on_writable = clock.wake.wake
-        clock.arm("write", clock.now() + timeout)
-        while pending := self.pending():
+        clock.arm("write", stall.due(clock.now()))
+        while self.pending():
             await clock.wake.wait()
-            if clock.expired and self.pending() >= left:
-                raise Interrupt(Why.CLIENT_STALLED)
             if clock.expired:
-                left = pending
-                clock.arm("write", clock.now() + timeout)
+                now = clock.now() + EARLY
+                due = stall.due(now)
+                if due <= now:
+                    raise Interrupt(Why.CLIENT_STALLED)
+                clock.arm("write", due)
         clock.disarm()
         self._conn.mark(WRITE_HIGH)
 

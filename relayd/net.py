@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import select
 import socket
 import ssl
+import sys
+import termios
 from collections.abc import Callable
 from typing import Any
 
@@ -233,6 +236,19 @@ class Conn(asyncio.Protocol):
         closing = self.lost or self.transport.is_closing()
         return 0 if closing else int(self.transport.get_write_buffer_size())
 
+    def untaken(self) -> int:
+        """Bytes that the peer has not taken: what is pending, and what the kernel has of it.
+
+        The kernel asks for more only when a third of its buffer is free, which may be megabytes:
+        of a slow reader nothing else is seen for minutes.
+        """
+        if self.lost:
+            return 0
+        sock, size = self.transport.get_extra_info("socket"), bytearray(4)
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, size)
+        return int(self.transport.get_write_buffer_size()) + int.from_bytes(size, sys.byteorder)
+
     def is_quiet(self) -> bool:
         """True if the peer has sent nothing, not even a FIN, that was not read yet."""
         if self.ended or self.buffer or self.transport.is_closing():
@@ -255,7 +271,8 @@ class Conn(asyncio.Protocol):
     def close(self) -> None:
         """Send what is written, then close; a peer that does not take it is not waited for."""
         self.silence()
-        if left := self.pending():
+        if self.pending():
+            left = self.untaken()
             asyncio.get_running_loop().call_later(LAST_WORDS, self._see_out, left)
         self.transport.close()
 
@@ -287,11 +304,11 @@ class Conn(asyncio.Protocol):
         """Close at once if the peer took nothing of the last words since there were `left`."""
         if self.lost:
             return
-        pending = self.transport.get_write_buffer_size()
-        if pending >= left:
+        untaken = self.untaken()
+        if untaken >= left:
             self.transport.abort()
         else:
-            asyncio.get_running_loop().call_later(LAST_WORDS, self._see_out, pending)
+            asyncio.get_running_loop().call_later(LAST_WORDS, self._see_out, untaken)
 
     def _salvage(self) -> None:
         # A write that fails (EPIPE, RST) drops the connection with an answer unread in the kernel:

@@ -21,6 +21,7 @@ from .outcomes import COMPLETE, End
 from .repeat import Repeat
 from .sink import Sink
 from .sse import Watcher
+from .stall import Stall
 from .upstream import LINGER
 from .wake import EARLY, Clock
 
@@ -71,7 +72,6 @@ class Pump:
         "_most",
         "_now",
         "_sink",
-        "_stalled_at",
         "_watcher",
         "_way",
         "end",
@@ -96,8 +96,7 @@ class Pump:
         # waited for any more.
         self._first_due = NEVER if answer.first_due is None else answer.first_due
         self._due = NEVER
-        self._behind: int | None = None  # bytes pending when last looked at, while paused
-        self._stalled_at = 0.0
+        self._behind: Stall | None = None  # while the sink is behind
         self.end: End | None = None
         self.fault: Exception | None = None  # one of our own
         self.first_content = answer.content_at
@@ -223,8 +222,7 @@ class Pump:
     def _pause(self) -> None:
         if self._behind is None:
             self._conn.pause()
-            self._behind = self._sink.pending()
-            self._stalled_at = self._now()
+            self._behind = Stall(self._sink.untaken, self._limits.write_timeout, self._now())
             self._look()
 
     def _caught_up(self) -> None:
@@ -245,7 +243,7 @@ class Pump:
         if now >= self._clock.deadline:
             self._stop(End.DEADLINE_EXCEEDED)
             return
-        due = self._stall_due(now) if self._behind is not None else self._idle_due()
+        due = self._behind.due(now) if self._behind is not None else self._idle_due()
         if now < due:
             self._clock.alarm.set(min(due, self._clock.deadline))
         elif self._behind is not None:
@@ -255,14 +253,6 @@ class Pump:
 
     def _idle_due(self) -> float:
         return min(self._way.content + self._limits.idle, self._first_due, self._due)
-
-    def _stall_due(self, now: float) -> float:
-        """A client that took anything since the last look has not stalled."""
-        pending = self._sink.pending()
-        if self._behind is not None and pending < self._behind:
-            self._behind = pending
-            self._stalled_at = now
-        return self._stalled_at + self._limits.write_timeout
 
     def _expire(self) -> None:
         watcher = self._watcher

@@ -87,6 +87,9 @@ class QueueSink:
         """Bytes that were not taken yet."""
         return self._waiting
 
+    untaken = pending
+    """None is on its way: the reader is here."""
+
     async def flush(self, clock: Clock, timeout: float) -> None:
         """Nothing to wait for: what is queued is already where its reader is."""
 

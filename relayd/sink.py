@@ -54,7 +54,10 @@ class Sink(Protocol):
         """The body is not complete, and the reader must be able to tell."""
 
     def pending(self) -> int:
-        """Bytes that the reader has not taken yet."""
+        """Bytes that wait here for the reader."""
+
+    def untaken(self) -> int:
+        """Bytes that the reader has not taken yet: those pending, and what is on its way."""
 
     async def flush(self, clock: Clock, timeout: float) -> None:
         """Wait until the reader has taken everything, if that can be waited for.

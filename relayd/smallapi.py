@@ -183,6 +183,10 @@ class Translator:
         """Bytes that wait for the client."""
         return self._sink.pending()
 
+    def untaken(self) -> int:
+        """See `Sink.untaken`."""
+        return self._sink.untaken()
+
     async def flush(self, clock: Clock, timeout: float) -> None:
         """See `Sink.flush`."""
         await self._sink.flush(clock, timeout)

@@ -43,7 +43,8 @@ async def test_who_pipelines_and_does_not_read_is_answered_no_further_and_cut() 
         served = asked(g, "/v1/models")
         assert served < 200, "80 KB each: more than the kernel holds is kept for nobody"
         assert g.app.server.connections == 1
-        await asyncio.sleep(31.0)
+        # In this loop's time the kernel is slow: what it still moves counts as read, a few times.
+        await asyncio.sleep(31.0 + 4 * 60.0)
         assert asked(g, "/v1/models") == served
         assert g.app.server.connections == 0
 
