@@ -216,6 +216,22 @@ async def test_closing_sends_what_was_written(pair: Pair) -> None:
 
 
 @on_each_loop
+async def test_what_the_peer_takes_of_the_kernels_bytes_is_seen(pair: Pair) -> None:
+    async with connected(pair) as (conn, peer):
+        assert conn.untaken() == 0
+        conn.write(b"y" * (16 * 1024 * 1024))
+        await turns()
+        pending, before = conn.pending(), conn.untaken()
+        assert before > pending > 0
+        while conn.untaken() == before:
+            assert peer.recv(65536)
+        assert conn.pending() == pending, "the loop had no turn"
+        conn.abort()
+        await turns()
+        assert conn.untaken() == 0
+
+
+@on_each_loop
 async def test_a_peer_that_takes_no_last_words_is_not_waited_for(pair: Pair) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(net, "LAST_WORDS", 0.05)
