@@ -36,12 +36,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = args.run(args)
     except ConfigError as error:
-        for problem in error.problems:
-            print(problem, file=sys.stderr)
+        _complain(error)
         return EX_CONFIG
     except KeyboardInterrupt:
         return EX_FAILED
     return code
+
+
+def _complain(error: ConfigError) -> None:
+    for problem in error.problems:
+        print(problem, file=sys.stderr)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -183,8 +187,12 @@ def _serve(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     unseen = Unseen()
     hidden = not args.online and credentials_hidden()
+    from .resources import loop_factory, raise_file_limit
+
     config = read_config(args, unseen.environ, unseen.read) if hidden else read_config(args)
-    for warning in (*config.warnings, *unseen.warnings):
+    loop_factory(config)  # raises what the service would
+    scarce = raise_file_limit(config)  # the service may be granted more
+    for warning in (*config.warnings, *unseen.warnings, *([scarce] if scarce else ())):
         print(f"warning: {warning}", file=sys.stderr)
     if args.online:
         from .online import check_online
@@ -211,7 +219,12 @@ def _demo(args: argparse.Namespace) -> int:
 def _healthcheck(args: argparse.Namespace) -> int:
     from .healthcheck import healthcheck
 
-    return healthcheck(args.url or read_config(args))
+    try:
+        place = args.url or read_config(args)
+    except ConfigError as error:
+        _complain(error)
+        return EX_FAILED  # a supervisor is promised 0 or 1
+    return healthcheck(place)
 
 
 def _top(args: argparse.Namespace) -> int:

@@ -120,7 +120,7 @@ class Outbound:
             ask.surface,
             ask.streaming,
             commit is ANSWER or (commit is CONTENT and not ask.streaming),
-            commit is HEAD,
+            commit is HEAD and ask.forms is None,  # events of our own are made of judged ones
             self._limit,
             self._codes,
             self._expose,

@@ -198,6 +198,7 @@ class Translator:
             return
         names = {each.provider.name: each.provider for each in self._route.candidates}
         self._adapter = adapter_for(names[self._record.provider or ""])
+        self._record.status = 200
         self._sink.open(200, HEAD + _without_own(block), None, self._translated(first))
 
     def write(self, payload: bytes) -> None:

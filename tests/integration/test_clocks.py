@@ -62,6 +62,36 @@ def keeps_saying(item: bytes, every: float, *before: bytes) -> Script:
 # ---- connect
 
 
+@pytest.mark.parametrize("answer", [2.0, 8.0])
+async def test_the_words_of_a_refusal_are_not_waited_for_beyond_its_clock(answer: float) -> None:
+    stuck = raw(b"HTTP/1.1 429 Slow Down\r\nContent-Length: 100\r\n\r\n{", then="stall")
+    async with (
+        ScriptedProvider(stuck, name="a") as a,
+        ScriptedProvider(ok(), name="b") as b,
+        gateway(config_for(a, b, clocks={"answer": answer, "first_content": answer})) as g,
+    ):
+        with takes(min(answer, 5.0)):
+            assert (await g.chat()).status == 200
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["asked for", "not asked for"])
+async def test_silence_behind_a_bare_finish_ends_an_answer_that_is_held_whole(
+    stream: bool,
+) -> None:
+    script = events(builders.delta("x"), builders.finish(), end=False)
+    routing = {"commit": "answer"}
+    async with (
+        ScriptedProvider(script, name="a") as a,
+        ScriptedProvider(ok(), name="b") as b,
+        gateway(config_for(a, b, routing=routing, clocks={"idle": 7.0})) as g,
+    ):
+        with takes(7.0):
+            answer = await g.chat(stream=stream)
+        assert answer.status == 200
+        assert not b.requests, "a finished answer is not paid for twice"
+    assert answer.body == builders.delta("x") + builders.finish()
+
+
 async def test_connect_bounds_the_way_to_the_connection() -> None:
     with blackhole() as (host, port):
         table = {"name": "a", "base_url": f"http://{host}:{port}/v1"}

@@ -13,19 +13,21 @@ from relayd.outbound import Ask, Form
 from tests.support import builders
 from tests.support.client import Response
 from tests.support.gateway import Gateway, config_for, gateway
-from tests.support.provider import ScriptedProvider
+from tests.support.provider import Script, ScriptedProvider
 from tests.support.scripts import (
     breaks_off,
     events,
     hangs_up,
     ok,
     ok_stream,
+    raw,
     silent,
     status,
 )
 
 PATH = "/v1/chat"
 DONE = "[DONE]"
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 KEY = "sk-canary-0123456789abcdef"
 
 
@@ -78,6 +80,24 @@ async def test_the_provider_is_asked_for_a_stream_and_nothing_it_does_not_know()
     request = a.requests[0]
     assert request.target == "/v1/chat/completions"
     assert request.json() == {"model": "m1", "stream": True, **asked("é")}
+
+
+@pytest.mark.parametrize("nothing", [status(200, b"<html>"), status(204, b""), raw(PLAIN)])
+async def test_what_is_no_answer_is_none_here_whatever_commits(nothing: Script) -> None:
+    """relayd writes these events itself: it may not end with [DONE] what said nothing."""
+    async with (
+        provider(nothing) as a,
+        ScriptedProvider(ok("yes"), name="b", model="m2") as b,
+        gateway(config_for(a, b, routing={"commit": "head"})) as g,
+    ):
+        assert await said(g, asked()) == [{"delta": "yes"}, DONE]
+    assert g.exchange["provider"] == "b"
+
+
+async def test_another_status_of_success_is_a_200() -> None:
+    async with provider(status(201, builders.completion("x"))) as a, gateway(config_for(a)) as g:
+        assert await said(g, asked()) == [{"delta": "x"}, DONE]
+    assert g.exchange["status"] == 200
 
 
 async def test_of_the_clients_fields_only_a_trace_crosses() -> None:

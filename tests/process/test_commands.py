@@ -141,6 +141,13 @@ async def test_a_daemon_of_the_environment_is_healthy(free_port: int) -> None:
     assert result.code == 0
 
 
+async def test_a_configuration_that_cannot_be_read_is_exit_1_too(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[[provider]]\nname = "groq"\nkey_env = "NOT_SET"\n')
+    result = await run("healthcheck", "-c", str(tmp_path / "config.toml"))
+    assert (result.code, result.out) == (1, "")
+    assert "NOT_SET is not set" in result.err
+
+
 async def test_nobody_there_is_one_line_and_exit_1(free_port: int) -> None:
     result = await run("healthcheck", "--url", f"http://127.0.0.1:{free_port}")
     assert (result.code, result.out) == (1, "")

@@ -105,6 +105,21 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         assert await daemon.running.ended() == 0
 
 
+async def test_two_signals_in_one_turn_end_it_at_once_too(tmp_path: Path) -> None:
+    place = Place.free(tmp_path)
+    async with (
+        ScriptedProvider(silent(), name="a") as a,
+        generations(tmp_path, config([place.tcp], a, more="drain_timeout = 3600")) as daemon,
+        RawClient(place.tcp) as client,
+    ):
+        asking = asyncio.create_task(client.post_json(CHAT, chat()))
+        await arrived(a)
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+            daemon.signal(number)
+        assert (await asking).error["code"] == "draining"
+        assert await daemon.running.ended() == 0
+
+
 async def test_an_exchange_before_its_commit_is_told_that_relayd_stops(tmp_path: Path) -> None:
     place = Place.free(tmp_path)
     async with (

@@ -96,6 +96,18 @@ def test_no_key_or_a_wrong_one_is_refused_and_not_repeated(fields: Fields) -> No
     assert "k-" not in str(caught.value)
 
 
+def test_on_messages_one_of_two_fields_may_be_somebody_elses() -> None:
+    """SDKs send both: the key that they were given, and one that they found in the environment."""
+    fields = [(b"x-api-key", b"k-other"), *bearer("Bearer k-app")]
+    assert identify(KEYED, fields, Surface.MESSAGES) is APP
+    fields = [(b"x-api-key", b"k-web"), *bearer("Bearer k-other")]
+    assert identify(KEYED, fields, Surface.MESSAGES) is WEB
+    fields = [(b"x-api-key", b"k-web"), *bearer("Bearer k-web")]
+    assert identify(KEYED, fields, Surface.MESSAGES) is WEB
+    with pytest.raises(errors.InvalidKey):
+        identify(KEYED, [(b"x-api-key", b"k-web"), *bearer("Bearer k-app")], Surface.MESSAGES)
+
+
 def test_two_keys_in_one_request_are_none() -> None:
     fields = [(b"x-api-key", b"k-app"), (b"x-api-key", b"k-web")]
     with pytest.raises(errors.InvalidKey):
