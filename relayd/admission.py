@@ -31,11 +31,12 @@ def identify(config: Config, fields: Fields, surface: Surface | None) -> Client 
     if not config.clients:
         return None
     digests = [hashlib.sha256(key).digest() for key in _keys(fields, surface)]
-    found = []
-    for client in config.clients:
-        for digest in digests:
-            if hmac.compare_digest(client.digest, digest):
-                found.append(client)
+    found = [
+        client
+        for client in config.clients
+        for digest in digests
+        if hmac.compare_digest(client.digest, digest)
+    ]
     if not found or found[0] is not found[-1]:  # nobody's, or two clients'
         raise errors.InvalidKey()
     return found[0]

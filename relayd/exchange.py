@@ -138,7 +138,7 @@ class Exchange:
                 continue
             self._permit, self._slot = found, provider.name
             clock.wake.check()  # whoever has left by now must not pay for another attempt
-            plan.asked(step)
+            plan.asked()
             noted, began = self._begin(step, found), clock.now()
             outcome, detail = INTERNAL, ""
             try:

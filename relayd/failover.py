@@ -2,7 +2,7 @@
 
     plan = FailoverPlan(route.candidates, config.failover, jitter)
     while (step := plan.next(ready)) is not None:
-        plan.asked(step)                    # or plan.turned_away(...) if nobody let it in
+        plan.asked()                        # or plan.turned_away(...) if nobody let it in
         ...                                 # a failure: plan.failed(step, failure, left)
     raise plan.verdict()
 
@@ -171,7 +171,7 @@ class FailoverPlan:
             self._at += 1
         return None
 
-    def asked(self, step: Step) -> None:
+    def asked(self) -> None:
         """The step's request is being made: it counts, whatever becomes of it."""
         self.attempts += 1
 

@@ -248,7 +248,10 @@ class Session:
         return body
 
     async def read_body(self, request: Request) -> bytes:
-        """The body, whole; raises `RequestTimeout`, `RequestTooLarge`, `BadFraming` or `Left`."""
+        """The body, whole.
+
+        Raises `RequestTimeout`, `RequestTooLarge`, `BadFraming`, `Draining` or `Left`.
+        """
         conn, rules = self.conn, self._rules()
         if request.expects and not conn.buffer:
             conn.write(CONTINUE)
@@ -257,6 +260,8 @@ class Session:
             return await self._read_slowly(request, rules.max_request_bytes)
         except BadChunk as exc:
             raise errors.BadFraming(f"the request body is not framed well: {exc}") from exc
+        except Interrupt as exc:  # the client is not watched yet, so relayd ends
+            raise errors.Draining() from exc
         finally:
             self.clock.disarm()
 

@@ -17,6 +17,7 @@ import pytest
 
 from relayd import errors
 from relayd.accesslog import Log
+from relayd.admin import MetricsUnavailable
 from relayd.config import build
 from relayd.config.problems import Notes
 from relayd.config.settings import SECTIONS
@@ -139,8 +140,13 @@ def test_the_readme_names_every_environment_variable(variable: str) -> None:
 
 def codes() -> set[str]:
     """Every code an error answer may have."""
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    return {kind.code for kind in kinds if issubclass(kind, errors.RelayError)}
+    waiting: list[type[errors.RelayError]] = [errors.RelayError, MetricsUnavailable]
+    found = set()
+    while waiting:
+        kind = waiting.pop()
+        found.add(kind.code)
+        waiting += kind.__subclasses__()
+    return found
 
 
 @pytest.mark.parametrize("code", sorted(codes()))

@@ -124,6 +124,11 @@ def test_every_module_has_a_tier(path: Path) -> None:
     assert known, f"{name} has no tier: enter it in TIERS"
 
 
+def test_every_tier_names_modules_that_there_are() -> None:
+    names = {name for name in TIER if not name.endswith(".*")}
+    assert names <= MODULES, f"no such modules: {names - MODULES}"
+
+
 @every_file
 def test_imports_go_down_or_stay_level(path: Path) -> None:
     if path.parent == PACKAGE and path.name == "__init__.py":

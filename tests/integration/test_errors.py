@@ -660,6 +660,24 @@ async def test_an_error_before_the_commit_leaves_the_connection_usable() -> None
     assert len(a.requests) >= 2
 
 
+async def test_draining_within_a_body_is_told_as_its_path_and_id_ask_for() -> None:
+    async with ScriptedProvider(ok(), name="a") as a, gateway(config_for(a)) as g:
+        async with g.client() as client:
+            head = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\nX-Request-ID: id-1\r\n"
+            await client.send(head + b"Content-Length: 10\r\n\r\n{")
+            await asyncio.sleep(1.0)
+            stopping = asyncio.create_task(g.app.stop(2.0))
+            answer = await client.response()
+            await stopping
+        assert answer.status == 503
+        assert answer.json()["type"] == "error", "Anthropic's shape"
+        assert answer.field("X-Request-ID") == "id-1"
+        assert answer.field("Connection") == "close"
+        line = g.exchange
+        assert (line["path"], line["status"], line["id"]) == ("/v1/messages", 503, "id-1")
+        assert line["duration_ms"] >= 1000.0
+
+
 async def test_draining_ends_an_exchange_before_its_commit_with_a_503() -> None:
     async with ScriptedProvider(silent(), name="a") as a, gateway(config_for(a)) as g:
         asking = asyncio.create_task(g.chat())

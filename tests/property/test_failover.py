@@ -96,7 +96,7 @@ def walk(plan: FailoverPlan, standings: dict[str, Ready], data: st.DataObject) -
             continue
         failure = data.draw(failures())
         left = data.draw(st.sampled_from([-1.0, 0.5, 600.0]))
-        plan.asked(step)
+        plan.asked()
         plan.failed(step, failure, left)
         course.append((step, failure))
     return course
@@ -154,5 +154,5 @@ def test_no_wait_is_planned_past_the_deadline(retries: int, jitter: float, left:
     plan = FailoverPlan(CANDIDATES[:1], replace(Failover(), retries=retries), lambda: jitter)
     while (step := plan.next(lambda _: Ready(Standing.READY))) is not None:
         assert step.delay < left or not plan.attempts
-        plan.asked(step)
+        plan.asked()
         plan.failed(step, AttemptFailed(Outcome.CONNECT), left)

@@ -76,7 +76,7 @@ def play(
         course.append((step.candidate.provider.name, step.key, step.delay))
         if (failure := next(script, None)) is None:
             return course
-        plan.asked(step)
+        plan.asked()
         plan.failed(step, failure, left)
     return course
 
