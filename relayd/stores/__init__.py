@@ -139,5 +139,6 @@ SCHEMES: dict[str, Callable[[str, str, float], Store]] = {
     "sqlite": _sqlite,
     "redis": _redis,
     "rediss": _redis,
+    "unix": _redis,
 }
 """What opens each scheme. Imports are late: only the store in use is loaded."""

@@ -19,7 +19,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ..breaker import Policy, Row, Verdict, judge, probe
@@ -34,8 +33,9 @@ BATCH = 64
 LOOK_AGAIN = 0.005
 """Seconds between two looks at a new file that another process is setting up: some milliseconds."""
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Another text each time that the machine starts."""
+SAME_BOOT = 10.0
+"""Seconds by which two figures for the start of one machine may differ: a clock that is set in
+between makes it more, and breakers and rests are forgotten then, too."""
 
 VERSION = 2
 """`user_version` of the file; another one is refused rather than guessed at."""
@@ -55,7 +55,7 @@ CREATE TABLE tallies (
 ) WITHOUT ROWID;
 CREATE TABLE breakers (name TEXT PRIMARY KEY, row TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rests (name TEXT PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE boot (id TEXT NOT NULL);
+CREATE TABLE boot (began REAL NOT NULL);
 """
 
 ADD = """
@@ -237,14 +237,20 @@ def _open(path: str, timeout: float) -> sqlite3.Connection:
 
 
 def _forget_earlier_boot(db: sqlite3.Connection) -> None:
-    boot = BOOT_ID.read_text().strip()
-    if db.execute("SELECT id FROM boot").fetchall() == [(boot,)]:
+    began = booted()
+    found = db.execute("SELECT began FROM boot").fetchone()
+    if found is not None and abs(found[0] - began) <= SAME_BOOT:
         return
     for name, text in db.execute("SELECT name, row FROM breakers").fetchall():
         _save(db, name, Row(generation=_row(text).generation + 1))  # it must not repeat
     db.execute("DELETE FROM rests")
     db.execute("DELETE FROM boot")
-    db.execute("INSERT INTO boot VALUES (?)", (boot,))
+    db.execute("INSERT INTO boot VALUES (?)", (began,))
+
+
+def booted() -> float:
+    """When this machine started, in seconds since the epoch; `/proc` may be hidden from a unit."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _write_ahead(db: sqlite3.Connection, deadline: float) -> None:

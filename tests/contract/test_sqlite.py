@@ -141,7 +141,7 @@ async def test_days_beyond_those_kept_are_dropped(
 
 
 async def test_a_breaker_of_an_earlier_boot_means_nothing(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqliteStore(str(path))
     opened = await store.judge("a", 0, Verdict.FAILURE, POLICY, 0.0, 90_000.0)
@@ -153,8 +153,8 @@ async def test_a_breaker_of_an_earlier_boot_means_nothing(
     store = SqliteStore(str(path))
     assert (await store.read(90_012.0)).rows == {"a": probed}, "the same boot"
     await store.close()
-    (tmp_path / "boot_id").write_text("another\n")
-    monkeypatch.setattr(sqlite_store, "BOOT_ID", tmp_path / "boot_id")
+    later = sqlite_store.booted() + 100_000.0
+    monkeypatch.setattr(sqlite_store, "booted", lambda: later)
     store = SqliteStore(str(path))
     for now in (5.0, 90_001.0, 90_020.0):
         shared = await store.read(now)

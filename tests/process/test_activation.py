@@ -120,7 +120,7 @@ async def test_a_figure_that_cannot_fit_stops_the_start_by_name(tmp_path: Path) 
     (line,) = running.err
     assert line == (
         f"{file}: server.max_connections: 4096 clients, 2048 exchanges and 64 idle connections "
-        "need 6272 files, the limit is 1000; raise LimitNOFILE= or lower the figures"
+        "need 6400 files, the limit is 1000; raise LimitNOFILE= or lower the figures"
     )
 
 
