@@ -40,16 +40,16 @@ class Limits:
 def said(watcher: Watcher | None, end: End) -> End:
     """How a stream ended that something ends from outside: behind its last word nothing is added.
 
-    That is an error, or a final marker, whoever leaves then. After a bare finish reason a client
-    may still miss something if it leaves, but not if relayd ends the stream.
+    That is an error, or a final marker, whatever comes then and whoever leaves. After a bare finish
+    reason a client may still miss something if it leaves, but not if relayd ends the stream.
     """
     if watcher is None or end in (End.CLIENT_STALLED, End.INTERNAL_ERROR):
         return end
     if watcher.error:
         return End.UPSTREAM_ERROR_EVENT
     over = watcher.finished and end in (End.DEADLINE_EXCEEDED, End.SHUTTING_DOWN)
-    left = watcher.final and end is End.CLIENT_LEFT
-    return COMPLETE if over or left else end
+    more = watcher.final and end in (End.CLIENT_LEFT, End.RESPONSE_TOO_LARGE)
+    return COMPLETE if over or more else end
 
 
 def _nothing() -> None:
