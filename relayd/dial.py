@@ -44,6 +44,8 @@ async def race(
         task.cancel()
         task.add_done_callback(lambda done: _discard(done, late))
         raise
+    finally:
+        del task  # what it raised holds this frame
 
 
 def _discard(task: asyncio.Future[T], late: Callable[[T], None]) -> None:

@@ -137,8 +137,11 @@ class Relay:
         task.add_done_callback(self._running.pop)
         reply = Reply(sink, record, clock.wake, task)
         await reply.opened()
-        if exchange.error is not None:
-            raise exchange.error
+        try:
+            if exchange.error is not None:
+                raise exchange.error
+        finally:
+            del exchange  # its error holds this frame
         return reply
 
     def _route(self, name: str) -> Route:

@@ -206,7 +206,7 @@ class FailoverPlan:
         """What the client is told when no candidate answered."""
         at_fault = [failure.error for failure in self._failures if failure.error is not None]
         if at_fault:
-            return at_fault[-1]  # the same request will fail again, whoever else is down
+            return at_fault[-1]  # whoever else is down: it is the request that cannot be served
         if self._is_rate_limited():
             waits = [failure.rest for failure in self._failures]
             waits += [found.retry_in for found in self._skipped]

@@ -40,16 +40,19 @@ class Limits:
 def said(watcher: Watcher | None, end: End) -> End:
     """How a stream ended that something ends from outside: behind its last word nothing is added.
 
-    That is an error, or a final marker, whatever comes then and whoever leaves. After a bare finish
-    reason a client may still miss something if it leaves, but not if relayd ends the stream.
+    That is an error or a final marker. A bare finish reason is none: it may be one of several
+    choices, and the usage may be on its way.
     """
-    if watcher is None or end in (End.CLIENT_STALLED, End.INTERNAL_ERROR):
-        return end
-    if watcher.error:
+    if watcher is not None and watcher.error and end not in _OUR_OWN:
         return End.UPSTREAM_ERROR_EVENT
-    over = watcher.finished and end in (End.DEADLINE_EXCEEDED, End.SHUTTING_DOWN)
-    more = watcher.final and end in (End.CLIENT_LEFT, End.RESPONSE_TOO_LARGE)
-    return COMPLETE if over or more else end
+    over = watcher is not None and watcher.final and end in _FROM_OUTSIDE
+    return COMPLETE if over else end
+
+
+_OUR_OWN = frozenset({End.CLIENT_STALLED, End.INTERNAL_ERROR})
+_FROM_OUTSIDE = frozenset(
+    {End.CLIENT_LEFT, End.DEADLINE_EXCEEDED, End.SHUTTING_DOWN, End.RESPONSE_TOO_LARGE}
+)
 
 
 def _nothing() -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-SETTLE = 1.0
-"""Seconds after which what is on its way has come to a halt, if the reader reads no more: until
-then its own kernel takes some."""
+EARLY_LOOK = 1.0
+"""Seconds after which a reader is looked at for the first time: what its own kernel takes at first
+is nothing that it took."""
 
 
 class Stall:
@@ -18,21 +18,18 @@ class Stall:
     `untaken` says how many bytes it has not taken yet.
     """
 
-    __slots__ = ("_left", "_since", "_timeout", "_untaken")
+    __slots__ = ("_first", "_left", "_since", "_timeout", "_untaken")
 
     def __init__(self, untaken: Callable[[], int], timeout: float, now: float) -> None:
         self._untaken = untaken
         self._timeout = timeout
-        self._since = now
-        self._left: int | None = None  # untaken at the last look
+        self._left = untaken()
+        self._since = now  # when it last took something
+        self._first = now + min(EARLY_LOOK, timeout / 2)
 
     def due(self, now: float) -> float:
         """When to look again; at or before `now` if the reader has stalled."""
-        if self._left is None:
-            settled = self._since + min(SETTLE, self._timeout)
-            if now < settled:
-                return settled
-            self._left = self._untaken()
-        elif (left := self._untaken()) < self._left:
+        left = self._untaken()
+        if left < self._left:
             self._left, self._since = left, now
-        return self._since + self._timeout
+        return self._first if now < self._first else self._since + self._timeout

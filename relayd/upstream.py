@@ -235,7 +235,7 @@ class _Call:
         if verdict is FAIL:
             raise self._no_answer(peek, head)
         finished = peek.watcher is not None and peek.watcher.finished
-        if finished and self.clock.expired == "idle":
+        if finished and self.clock.expired in ("idle", "answer"):
             return self._whole(peek, head)  # all is said; its end will not come
         if body.done and (job.hold or peek.watcher is None):
             return self._whole(peek, head)
@@ -278,7 +278,9 @@ class _Call:
         if not job.streaming:
             # `answer`, armed when the request was sent, or a stream that nobody asked for
             if peek.watcher is not None and peek.watcher.finished:
-                self._arm_first(("idle", self.clock.now() + candidate.idle), ("answer", answer))
+                if peek.flags & CONTENT:
+                    self.last = self.clock.now()
+                self._arm_first(("idle", self.last + candidate.idle), ("answer", answer))
             return
         if verdict is WHOLE:
             self.clock.arm("answer", answer)

@@ -227,7 +227,8 @@ def _open(path: str, timeout: float) -> sqlite3.Connection:
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {VERSION}")
         elif found != VERSION:
-            raise sqlite3.DatabaseError(f"expected schema version {VERSION}, got {found}")
+            found = f"{path} is of schema version {found}, expected {VERSION}: move it away"
+            raise sqlite3.DatabaseError(found)
         _forget_earlier_boot(db)
         db.execute("COMMIT")
     except BaseException:

@@ -118,7 +118,7 @@ async def test_a_file_of_another_version_is_refused(
     store: SqliteStore, other: sqlite3.Connection
 ) -> None:
     other.execute("PRAGMA user_version = 7")
-    with pytest.raises(StoreAway, match="expected schema version 2, got 7"):
+    with pytest.raises(StoreAway, match=r"state.db is of schema version 7, expected 2"):
         await store.read(0.0)
 
 

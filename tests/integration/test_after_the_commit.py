@@ -286,7 +286,6 @@ async def test_a_providers_error_event_is_passed_on_and_nothing_is_added(
 LAST = {
     "an error": ([builders.error_event()], "upstream_error_event"),
     "a final marker": ([builders.finish(), builders.DONE], "complete"),
-    "a bare finish": ([builders.finish()], "complete"),
 }
 
 
@@ -309,6 +308,26 @@ async def test_behind_the_last_word_nothing_is_added_whatever_ends_the_stream(
             await stopping
         assert g.exchange["end_reason"] == reason
         assert g.exchange["ended_by"] == "provider"
+
+
+async def test_a_finish_of_one_choice_is_no_last_word() -> None:
+    other = {"index": 1, "delta": {"content": "and"}, "finish_reason": None}
+    sent = [CHAT.content, builders.finish(), builders.chunk([other])]
+    async with asked(breaks_off(*sent, then="stall"), clocks={"deadline": 1.0}) as (g, _, answer):
+        await answer.read()
+        check_error(answer, b"".join(sent), "deadline_exceeded")
+        assert g.exchange["end_reason"] == "deadline_exceeded"
+
+
+async def test_what_comes_behind_the_final_marker_cannot_be_too_large() -> None:
+    sent = [CHAT.content, builders.finish(), builders.DONE]
+    script = breaks_off(*sent, b": " + b"x" * 5000 + b"\n\n", then="stall")
+    limit = {"max_stream_bytes": 4096}
+    async with asked(script, failover=limit) as (g, _, answer):
+        await answer.read()
+        assert answer.body == b"".join(sent)
+        assert answer.whole
+        assert g.exchange["end_reason"] == "complete"
 
 
 async def test_a_client_that_leaves_behind_the_final_marker_has_all_of_it() -> None:

@@ -78,7 +78,7 @@ async def test_the_words_of_a_refusal_are_not_waited_for_beyond_its_clock(answer
 async def test_silence_behind_a_bare_finish_ends_an_answer_that_is_held_whole(
     stream: bool,
 ) -> None:
-    script = events(builders.delta("x"), builders.finish(), end=False)
+    script = keeps_saying(b": ping\n\n", 1.0, builders.delta("x"), builders.finish())
     routing = {"commit": "answer"}
     async with (
         ScriptedProvider(script, name="a") as a,
@@ -89,7 +89,20 @@ async def test_silence_behind_a_bare_finish_ends_an_answer_that_is_held_whole(
             answer = await g.chat(stream=stream)
         assert answer.status == 200
         assert not b.requests, "a finished answer is not paid for twice"
-    assert answer.body == builders.delta("x") + builders.finish()
+    assert answer.body.startswith(builders.delta("x") + builders.finish())
+
+
+async def test_an_answer_that_finished_is_one_when_its_time_is_over() -> None:
+    script = events(builders.delta("x"), builders.finish(), end=False)
+    clocks = {"idle": 60.0, "answer": 5.0}
+    async with (
+        ScriptedProvider(script, name="a") as a,
+        ScriptedProvider(ok(), name="b") as b,
+        gateway(config_for(a, b, routing={"commit": "answer"}, clocks=clocks)) as g,
+    ):
+        with takes(5.0):
+            assert (await g.chat(stream=True)).status == 200
+        assert not b.requests
 
 
 async def test_connect_bounds_the_way_to_the_connection() -> None:

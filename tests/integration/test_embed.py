@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import logging
 from typing import Any
@@ -15,6 +17,7 @@ from relayd.admission import ask_for
 from relayd.config import Config, ConfigError, build
 from relayd.engine import Setup, reach_for
 from relayd.failover import AttemptFailed
+from relayd.outbound import Ask
 from relayd.outcomes import Outcome
 from relayd.record import Record
 from relayd.stores.memory import MemoryStore
@@ -221,6 +224,21 @@ async def test_a_reader_that_does_not_read_stops_the_provider() -> None:
                     await anext(reply)
                 await asyncio.sleep(1.0)
                 assert sent > stuck
+
+
+async def test_a_call_that_raises_leaves_no_circle_that_holds_its_request() -> None:
+    async with ScriptedProvider(status(500)) as a:
+        async with Relay(config(a)) as relay:
+            gc.collect()
+            gc.disable()
+            try:
+                with contextlib.suppress(errors.UpstreamError):
+                    await relay.open(builders.chat("x" * 100_000))
+                await asyncio.sleep(0.1)
+                kept = [type(thing) for thing in gc.get_objects() if isinstance(thing, Ask)]
+            finally:
+                gc.enable()
+    assert kept == []
 
 
 async def test_a_reader_that_comes_late_leaves_the_next_answer_its_limit() -> None:

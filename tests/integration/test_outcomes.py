@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import errno
 import gc
 import time
 from collections.abc import AsyncIterator
@@ -631,6 +632,31 @@ async def test_a_failed_attempt_leaves_no_circle_that_holds_its_request(how: str
         finally:
             gc.enable()
         assert kept == []
+
+
+async def test_no_file_is_left_is_a_fault_of_relayd_and_leaves_no_circle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def no_file(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with (
+        ScriptedProvider(ok(), name="a") as a,
+        gateway(config_for(a, breaker=ONE_FAILURE)) as g,
+    ):
+        gc.collect()
+        gc.disable()
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr("relayd.reach.connect", no_file)
+                answer = await g.chat("x" * 100_000)
+            assert (answer.status, answer.error["code"]) == (500, "internal_error")
+            await asyncio.sleep(0.1)
+            kept = [type(thing) for thing in gc.get_objects() if isinstance(thing, Ask | Job)]
+        finally:
+            gc.enable()
+        assert kept == []
+        assert (await g.chat()).status == 200, "nobody is blamed"
 
 
 async def test_a_place_that_was_taken_during_a_backoff_is_not_taken_twice() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relayd.stall import SETTLE, Stall
+from relayd.stall import EARLY_LOOK, Stall
 
 TIMEOUT = 60.0
 
@@ -22,31 +22,32 @@ class Reader:
 
 def test_who_takes_nothing_has_stalled_after_the_timeout() -> None:
     reader = Reader()
-    assert reader.stall.due(0.0) == SETTLE
-    assert reader.stall.due(SETTLE) == TIMEOUT
+    assert reader.stall.due(0.0) == EARLY_LOOK
+    assert reader.stall.due(EARLY_LOOK) == TIMEOUT
     assert not reader.has_stalled(TIMEOUT - 0.1)
     assert reader.has_stalled(TIMEOUT)
 
 
-def test_what_its_own_kernel_takes_at_first_is_nothing_that_it_took() -> None:
+def test_what_its_own_kernel_takes_at_first_gives_it_a_second() -> None:
     reader = Reader()
-    reader.stall.due(0.0)
     reader.left = 400
-    reader.stall.due(SETTLE)
-    assert reader.has_stalled(TIMEOUT)
+    assert reader.stall.due(EARLY_LOOK) == EARLY_LOOK + TIMEOUT
+    assert reader.has_stalled(EARLY_LOOK + TIMEOUT)
 
 
 def test_who_takes_a_byte_has_all_its_time_again() -> None:
     reader = Reader()
-    reader.stall.due(SETTLE)
-    for looked in (TIMEOUT, 2 * TIMEOUT, 3 * TIMEOUT):
+    for looked in (TIMEOUT - 1, 2 * TIMEOUT - 2, 3 * TIMEOUT - 3):
         reader.left -= 1
         assert reader.stall.due(looked) == looked + TIMEOUT
-    assert reader.has_stalled(4 * TIMEOUT)
+    assert reader.has_stalled(4 * TIMEOUT - 3)
 
 
-@pytest.mark.parametrize("timeout", [0.1, SETTLE])
-def test_a_timeout_may_be_shorter_than_the_first_look(timeout: float) -> None:
+@pytest.mark.parametrize("timeout", [0.05, EARLY_LOOK, 1.5])
+def test_a_short_timeout_is_looked_at_halfway(timeout: float) -> None:
     reader = Reader(timeout)
-    assert reader.stall.due(0.0) == timeout
-    assert reader.has_stalled(timeout)
+    assert reader.stall.due(0.0) == timeout / 2
+    reader.left -= 1
+    assert reader.stall.due(timeout / 2) == timeout * 1.5
+    assert not reader.has_stalled(timeout)
+    assert reader.has_stalled(timeout * 1.5)
