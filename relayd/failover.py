@@ -122,6 +122,7 @@ class FailoverPlan:
         "_candidates",
         "_dead",
         "_failures",
+        "_good_key",
         "_keys",
         "_over",
         "_policy",
@@ -141,6 +142,7 @@ class FailoverPlan:
         self._at = 0
         self._then: Step | None = None  # decided already: another key, or the same again
         self._keys: tuple[Secret | None, ...] = ()  # of the present candidate, not yet used
+        self._good_key = False  # one of the present candidate's was not refused, but rests
         self._dead: set[str] = set()  # keys (by id) that were refused in this exchange
         self._retries = 0
         self._over = False
@@ -164,6 +166,7 @@ class FailoverPlan:
             can = found.standing is READY
             if can and keys:
                 self._retries = 0
+                self._good_key = False
                 self._keys = keys[1:]
                 return Step(candidate, keys[0])
             if not can:
@@ -186,6 +189,7 @@ class FailoverPlan:
         failure.__traceback__ = failure.__cause__ = failure.__context__ = None
         self._failures.append(failure)
         if failure.outcome in _KEY_FAULTS:
+            self._good_key = self._good_key or failure.outcome is not CREDENTIAL
             if step.key is not None and failure.outcome is not RATE_LIMITED:
                 self._dead.add(step.key.id)
             if self._keys:
@@ -229,7 +233,7 @@ class FailoverPlan:
 
     def _moves_on(self, failure: AttemptFailed) -> bool:
         if failure.outcome is CREDENTIAL:
-            return self._policy.credentials
+            return self._policy.credentials or self._good_key
         if failure.outcome in _BY_STATUS and failure.status is not None:
             return listed(failure.status, self._policy.statuses)
         return RULES[failure.outcome].moves_on

@@ -241,6 +241,19 @@ def keys(*given: Secret | None) -> Ready:
     return Ready(Standing.READY, keys=given)
 
 
+@pytest.mark.parametrize("rests", [LIMITED, EMPTY])
+def test_a_refused_key_stops_the_chain_only_where_every_key_is_refused(
+    rests: AttemptFailed,
+) -> None:
+    ready = standing(a=keys(K1, K2))
+    for course in ((WRONG_KEY, rests), (rests, WRONG_KEY)):
+        assert names(play(plan(A, B), *course, ready=ready)) == "aab", "whatever their order"
+    assert names(play(plan(A, B), WRONG_KEY, WRONG_KEY, ready=ready)) == "aa"
+    ready = standing(a=keys(K1, K2), b=keys(K3))
+    later = play(plan(A, B, C), rests, WRONG_KEY, WRONG_KEY, ready=ready)
+    assert names(later) == "aab", "each provider's keys for themselves"
+
+
 @pytest.mark.parametrize("failure", [WRONG_KEY, LIMITED, EMPTY])
 def test_the_next_key_is_asked_before_the_next_provider(failure: AttemptFailed) -> None:
     ready = standing(a=keys(K1, K2, K3))
