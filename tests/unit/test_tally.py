@@ -16,9 +16,9 @@ from tests.support.records import attempt, exchange, failed
 Values = dict[tuple[str, ...], float]
 
 
-def tally_of(*records: Record) -> Tally:
+def tally_of(*records: Record, routes: tuple[str, ...] = ("r", "s")) -> Tally:
     tally = Tally()
-    tally.keep(["r", "s"], ["a", "b"])
+    tally.keep(routes, ["a", "b"])
     for record in records:
         tally.exchange(record)
     return tally
@@ -216,9 +216,11 @@ def test_a_reload_drops_what_is_no_longer_configured_and_keeps_the_rest() -> Non
 
 
 def test_no_counter_falls_by_a_reload() -> None:
-    gone = exchange(attempt("b"), route="s", bytes_in=7)
-    tally = tally_of(exchange(), exchange(attempt("b"), bytes_in=5), gone, gone)
+    gone = exchange(attempt("b"), route="s", bytes_in=7, turn="charged")
+    stays = exchange(attempt("b"), bytes_in=5, turn="charged")
+    tally = tally_of(exchange(), stays, gone, gone)
     before = {name: sums(tally, name) for name in ("turns_total", "request_bytes_total")}
+    assert before["turns_total"] == {("charged",): 3}
     for routes, providers in ((["r"], ["a"]), (["r"], ["a"]), (["r", "s"], ["a", "b"])):
         tally.keep(routes, providers)
         assert sums(tally, "turns_total") == before["turns_total"]
@@ -226,6 +228,16 @@ def test_no_counter_falls_by_a_reload() -> None:
         assert kept == {("r",): before["request_bytes_total"]["r",]}
     tally.exchange(gone)
     assert sums(tally, "requests_total")["s", "chat", "2xx"] == 1, "it began anew"
+
+
+def test_what_is_gone_is_summed_in_one_place() -> None:
+    charged = {"turn": "charged"}
+    told = [exchange(attempt("b"), route=route, **charged) for route in ("s", "t", "s")]
+    tally = tally_of(exchange(**charged), *told, routes=("r", "s", "t"))
+    for _ in range(2):
+        tally.keep(["r"], ["a"])
+        assert sums(tally, "turns_total") == {("charged",): 4}
+        assert sums(tally, "requests_total") == {("r", "chat", "2xx"): 1}
 
 
 def test_every_figure_is_described_and_named_as_prometheus_asks() -> None:
