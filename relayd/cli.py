@@ -185,10 +185,10 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    unseen = Unseen()
-    hidden = not args.online and credentials_hidden()
     from .resources import loop_factory, raise_file_limit
 
+    unseen = Unseen()
+    hidden = not args.online and credentials_hidden()
     config = read_config(args, unseen.environ, unseen.read) if hidden else read_config(args)
     loop_factory(config)  # raises what the service would
     scarce = raise_file_limit(config)  # the service may be granted more

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .breaker import OPEN
+from .breaker import OPEN, REST_MAX
 from .breakers import Breakers, Permit
 from .config import Candidate, Config, Provider, Secret
 from .failover import READY, SOON, Ready, Standing
@@ -27,6 +27,9 @@ from .reach import Reach
 from .record import Attempt, Record
 from .turns import Turns
 from .wake import Clock
+
+REFUSED_REST = REST_MAX
+"""Seconds for which a key that was refused is not asked while the provider has another one."""
 
 
 class Journal(Protocol):
@@ -181,9 +184,6 @@ class Engine:
             return Ready(Standing.RESTING, min(waits.values()))
         return Ready(READY, keys=usable)
 
-
-REFUSED_REST = 300.0
-"""Seconds for which a key that was refused is not asked while the provider has another one."""
 
 FULL = Ready(Standing.FULL, SOON)
 """Nobody knows when a place will be free: soon, as a rule."""

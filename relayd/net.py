@@ -20,9 +20,10 @@ import termios
 from collections.abc import Callable
 from typing import Any
 
+from .stall import Stall
 from .tlstransport import TlsTransport
 from .transport import READ_SIZE, WRITE_HIGH, SocketTransport, discard, fits
-from .wake import Wake
+from .wake import EARLY, Wake
 
 BUFFER = 4 * READ_SIZE
 """Bytes kept for a reader that is behind before reading pauses, where nobody set another limit."""
@@ -272,8 +273,7 @@ class Conn(asyncio.Protocol):
         """Send what is written, then close; a peer that does not take it is not waited for."""
         self.silence()
         if self.pending():
-            left = self.untaken()
-            asyncio.get_running_loop().call_later(LAST_WORDS, self._see_out, left)
+            self._see_out(Stall(self.untaken, LAST_WORDS, asyncio.get_running_loop().time()))
         self.transport.close()
 
     def abort(self) -> None:
@@ -300,24 +300,26 @@ class Conn(asyncio.Protocol):
             self.wake.wake()
         self.on_end()
 
-    def _see_out(self, left: int) -> None:
-        """Close at once if the peer took nothing of the last words since there were `left`."""
+    def _see_out(self, stall: Stall) -> None:
+        """Close at once when the peer takes nothing of the last words any more."""
         if self.lost:
             return
-        untaken = self.untaken()
-        if untaken >= left:
+        loop = asyncio.get_running_loop()
+        now = loop.time() + EARLY
+        due = stall.due(now)
+        if due <= now:
             self.transport.abort()
         else:
-            asyncio.get_running_loop().call_later(LAST_WORDS, self._see_out, untaken)
+            loop.call_at(due, self._see_out, stall)
 
     def _salvage(self) -> None:
         # A write that fails (EPIPE, RST) drops the connection with an answer unread in the kernel:
         # an early 413 would be lost.
         fd = self.transport.get_extra_info("socket").fileno()
+        tls = isinstance(self.transport, TlsTransport)
         with contextlib.suppress(OSError, ValueError):
             for _ in range(SALVAGED_READS):
                 data = os.read(fd, READ_SIZE)
                 if not data:
                     return
-                tls = isinstance(self.transport, TlsTransport)
                 self.data_received(self.transport.late(data) if tls else data)

@@ -195,9 +195,9 @@ class Tally:
         return [value for value in vars(self).values() if isinstance(value, Family | Distribution)]
 
     def _known(self, names: Labels, labels: Labels) -> bool:
-        allowed = {"route": self._routes | {OTHER}, "provider": self._providers | {OTHER, NONE}}
+        configured = {"route": self._routes, "provider": self._providers}
         pairs = zip(names, labels, strict=True)
-        return all(value in allowed[name] for name, value in pairs if name in allowed)
+        return GONE not in [_still(value, configured[k]) for k, value in pairs if k in configured]
 
     def _kind(self, record: Record) -> Kind:
         spelling = (

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
-from .transport import NOBODY, READ_SIZE, SocketTransport, discard, fits
+from .transport import NOBODY, READ_SIZE, SocketTransport, discard, fits, report
 
 RECORD = 16384
 """Bytes of text that a record may hold (RFC 8446, 5.1)."""
@@ -27,9 +27,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     """The transport of what is said inside TLS, and the protocol of the transport below.
 
     `secured` makes one; `agreed` is told how the handshake ended. It reads once it has a protocol;
-    `write` takes bytes alone and does nothing
-    once the transport closes. There is no half-close. A peer that ends its connection without a
-    close_notify has ended it: whether that is a cut is for the framing inside to say.
+    `write` takes bytes alone and does nothing once the transport closes. There is no half-close. A
+    peer that ends its connection without a close_notify has ended it: whether that is a cut is for
+    the framing inside to say.
     """
 
     data_received: Callable[[bytes], None]  # type: ignore[assignment]  # a place, not a method
@@ -158,8 +158,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:  # noqa: BLE001  (as the socket's transport does)
-            context = {"message": "a protocol failed", "exception": exc, "protocol": self._protocol}
-            self._loop.call_exception_handler(context)
+            report(self._loop, self._protocol, exc)
             self._lose(exc)
         self._read_on()
 
@@ -169,17 +168,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         An answer may end with the first of them, and the second say that nobody may use the
         connection again.
         """
-        incoming, read = self._incoming, self._read
-        incoming.write(data)
         texts: list[bytes] = []
-        ended = self.part = False
         try:
-            while incoming.pending and not ended:  # to ask for one too many costs an exception
-                text = read(RECORD)
-                texts.append(text)
-                ended = not text
-        except ssl.SSLWantReadError:
-            self.part = True  # the rest is on its way
+            ended = self._open(data, texts)
         except ssl.SSLError as exc:
             self._tell(texts)  # what came before it was right
             self._lose(exc)
@@ -196,10 +187,22 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """The text in what the kernel still held of a connection that is lost."""
         texts: list[bytes] = []
         with contextlib.suppress(ssl.SSLError):
-            self._incoming.write(data)
-            while self._incoming.pending:
-                texts.append(self._read(RECORD))
+            self._open(data, texts)
         return b"".join(texts)
+
+    def _open(self, data: bytes, texts: list[bytes]) -> bool:
+        """Append the texts of its records; True if the last one is the peer's close_notify."""
+        incoming, read = self._incoming, self._read
+        incoming.write(data)
+        ended = self.part = False
+        try:
+            while incoming.pending and not ended:  # to ask for one too many costs an exception
+                text = read(RECORD)
+                texts.append(text)
+                ended = not text
+        except ssl.SSLWantReadError:
+            self.part = True  # the rest is on its way
+        return ended
 
     def _tell(self, texts: list[bytes]) -> None:
         if text := texts[0] if len(texts) == 1 else b"".join(texts):

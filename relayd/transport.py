@@ -26,6 +26,12 @@ def discard(data: bytes) -> None:
     """Nobody reads any more."""
 
 
+def report(loop: asyncio.AbstractEventLoop, protocol: object, exc: BaseException) -> None:
+    """A protocol has raised what it should have kept to itself."""
+    context = {"message": "a protocol failed", "exception": exc, "protocol": protocol}
+    loop.call_exception_handler(context)
+
+
 def fits(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether connections have transports of ours on this loop, or the loop's own."""
     return isinstance(loop, asyncio.SelectorEventLoop)
@@ -254,8 +260,7 @@ class SocketTransport(asyncio.Transport):
 
     def _fault(self, exc: BaseException) -> None:
         """The protocol failed."""
-        context = {"message": "a protocol failed", "exception": exc, "protocol": self._protocol}
-        self._loop.call_exception_handler(context)
+        report(self._loop, self._protocol, exc)
         self._lose(exc)
 
     def _lose(self, exc: BaseException | None) -> None:

@@ -80,7 +80,7 @@ class Step(NamedTuple):
 
 
 def _last(db: sqlite3.Connection) -> None:
-    """No step comes after this one: the thread ends, and nobody has to wait for it but in vain."""
+    """No step comes after this one: the thread ends."""
 
 
 class SqliteStore:
@@ -227,8 +227,8 @@ def _open(path: str, timeout: float) -> sqlite3.Connection:
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {VERSION}")
         elif found != VERSION:
-            found = f"{path} is of schema version {found}, expected {VERSION}: move it away"
-            raise sqlite3.DatabaseError(found)
+            words = f"{path} is of schema version {found}, expected {VERSION}: move it away"
+            raise sqlite3.DatabaseError(words)
         _forget_earlier_boot(db)
         db.execute("COMMIT")
     except BaseException:

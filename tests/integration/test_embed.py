@@ -26,8 +26,8 @@ from relayd.wake import Clock, Wake
 from tests.support import builders
 from tests.support.gateway import config_for
 from tests.support.loop import takes
-from tests.support.provider import Peer, Request, ScriptedProvider
-from tests.support.scripts import breaks_off, events, ok, ok_stream, silent, status
+from tests.support.provider import ScriptedProvider
+from tests.support.scripts import Endless, breaks_off, events, ok, ok_stream, silent, status
 
 KEY = "sk-canary-0123456789abcdef"
 
@@ -204,26 +204,18 @@ async def test_closing_the_relay_refuses_what_has_no_answer_yet() -> None:
 
 
 async def test_a_reader_that_does_not_read_stops_the_provider() -> None:
-    sent = 0
-
-    async def endless(peer: Peer, _: Request) -> None:
-        nonlocal sent
-        await peer.stream_head()
-        while True:
-            await peer.chunk(builders.delta("x" * 8000))
-            sent += 1
-
+    endless = Endless(8000)
     async with ScriptedProvider(endless) as a:
         async with Relay(config(a)) as relay:
             async with await relay.open(builders.chat(stream=True)) as reply:
                 await asyncio.sleep(1.0)
-                stuck = sent
+                stuck = endless.sent
                 await asyncio.sleep(10.0)
-                assert sent == stuck
+                assert endless.sent == stuck
                 for _ in range(200):
                     await anext(reply)
                 await asyncio.sleep(1.0)
-                assert sent > stuck
+                assert endless.sent > stuck
 
 
 async def test_a_call_that_raises_leaves_no_circle_that_holds_its_request() -> None:
@@ -243,16 +235,7 @@ async def test_a_call_that_raises_leaves_no_circle_that_holds_its_request() -> N
 
 async def test_a_reader_that_comes_late_leaves_the_next_answer_its_limit() -> None:
     """What waits of an answer that has ended is read when its connection serves another one."""
-    sent = 0
-    big = builders.delta("x" * 40_000)
-
-    async def endless(peer: Peer, _: Request) -> None:
-        nonlocal sent
-        await peer.stream_head()
-        while True:
-            await peer.chunk(builders.delta("x" * 8000))
-            sent += 1
-
+    endless, big = Endless(8000), builders.delta("x" * 40_000)
     async with ScriptedProvider(events(big, big, builders.DONE), endless) as a:
         async with Relay(config(a)) as relay:
             first = await relay.open(builders.chat(stream=True))
@@ -260,10 +243,10 @@ async def test_a_reader_that_comes_late_leaves_the_next_answer_its_limit() -> No
             assert first.end_reason == "complete"
             async with await relay.open(builders.chat(stream=True)):
                 await asyncio.sleep(1.0)
-                stuck = sent
+                stuck = endless.sent
                 await first.read()
                 await asyncio.sleep(10.0)
-                assert sent == stuck
+                assert endless.sent == stuck
     assert a.connections == 1, "expected one connection for both"
 
 

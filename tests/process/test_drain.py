@@ -105,31 +105,30 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         assert await daemon.running.ended() == 0
 
 
-async def test_two_signals_in_one_turn_end_it_at_once_too(tmp_path: Path) -> None:
+STOPS = {
+    "when the drain is over": (0.2, [signal.SIGTERM]),
+    "at once, by two in one turn": (
+        3600,
+        [signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT],
+    ),
+}
+
+
+@pytest.mark.parametrize("when", STOPS)
+async def test_an_exchange_before_its_commit_is_told_that_relayd_stops(
+    when: str, tmp_path: Path
+) -> None:
     place = Place.free(tmp_path)
+    drain, signals = STOPS[when]
     async with (
         ScriptedProvider(silent(), name="a") as a,
-        generations(tmp_path, config([place.tcp], a, more="drain_timeout = 3600")) as daemon,
+        generations(tmp_path, config([place.tcp], a, more=f"drain_timeout = {drain}")) as daemon,
         RawClient(place.tcp) as client,
     ):
         asking = asyncio.create_task(client.post_json(CHAT, chat()))
         await arrived(a)
-        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+        for number in signals:
             daemon.signal(number)
-        assert (await asking).error["code"] == "draining"
-        assert await daemon.running.ended() == 0
-
-
-async def test_an_exchange_before_its_commit_is_told_that_relayd_stops(tmp_path: Path) -> None:
-    place = Place.free(tmp_path)
-    async with (
-        ScriptedProvider(silent(), name="a") as a,
-        generations(tmp_path, config([place.tcp], a, more="drain_timeout = 0.2")) as daemon,
-        RawClient(place.tcp) as client,
-    ):
-        asking = asyncio.create_task(client.post_json(CHAT, chat()))
-        await arrived(a)
-        daemon.signal(signal.SIGTERM)
         answer = await asking
         assert (answer.status, answer.error["code"]) == (503, "draining")
         assert await daemon.running.ended() == 0

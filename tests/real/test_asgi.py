@@ -22,7 +22,7 @@ from tests.support import builders
 from tests.support.client import RawClient
 from tests.support.gateway import CHAT, config_for
 from tests.support.provider import Peer, Request, ScriptedProvider
-from tests.support.scripts import breaks_off, events, ok, ok_stream, status
+from tests.support.scripts import Endless, breaks_off, events, ok, ok_stream, status
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -238,26 +238,16 @@ async def test_a_cut_answer_is_cut() -> None:
 
 
 async def test_a_slow_client_slows_the_provider() -> None:
-    sent = 0
-    more = asyncio.Event()
-
-    async def endless(peer: Peer, _: Request) -> None:
-        nonlocal sent
-        await peer.stream_head()
-        while True:
-            await peer.chunk(builders.delta("x" * 60_000))
-            sent += 1
-            more.set()
-
+    endless = Endless(60_000)
     async with ScriptedProvider(endless) as a, application(a) as (address, _):
         async with RawClient(address) as client:
             await client.open_stream(CHAT, builders.chat(stream=True))
             with pytest.raises(TimeoutError):
                 while True:
-                    more.clear()
+                    endless.more.clear()
                     async with asyncio.timeout(0.25):
-                        await more.wait()
-            assert sent < 500
+                        await endless.more.wait()
+            assert endless.sent < 500
 
 
 async def test_the_user_comes_from_a_trusted_header_or_from_the_programs_own_rule() -> None:

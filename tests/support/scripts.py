@@ -92,6 +92,23 @@ def raw(*data: bytes, then: str = "keep", size: int = 0, delay: float = 0.0) -> 
     return script
 
 
+class Endless:
+    """A stream whose events, of `size` bytes of text each, never end; `sent` of them went out."""
+
+    def __init__(self, size: int) -> None:
+        self.sent = 0
+        self.more = asyncio.Event()
+        """Set after each event."""
+        self._event = builders.delta("x" * size)
+
+    async def __call__(self, peer: Peer, _: Request) -> None:
+        await peer.stream_head()
+        while True:
+            await peer.chunk(self._event)
+            self.sent += 1
+            self.more.set()
+
+
 def hangs_up() -> Script:
     """Reads the request and closes without a byte."""
     return raw(then="fin")

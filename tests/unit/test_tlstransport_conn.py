@@ -115,6 +115,15 @@ async def test_an_early_answer_behind_a_failed_write_is_kept(version: ssl.TLSVer
 
 
 @of(*VERSIONS)
+async def test_nothing_behind_a_farewell_is_read_of_a_lost_connection(
+    version: ssl.TLSVersion,
+) -> None:
+    async with connected(version) as (conn, peer):
+        late = peer.sealed(b"said early") + peer.bye() + b"and no record"
+        assert conn.transport.late(late) == b"said early"
+
+
+@of(*VERSIONS)
 async def test_a_close_is_a_farewell_behind_what_was_written(version: ssl.TLSVersion) -> None:
     async with connected(version) as (conn, peer):
         conn.write(MUCH)
