@@ -492,6 +492,6 @@ async def test_a_whole_answer_that_nobody_takes_is_cut_after_write_timeout() -> 
             await client.send(b"")
             await client.request("POST", CHAT.path, builders.encode(CHAT.request()))
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            await asyncio.sleep(61)
+            await asyncio.sleep(62)
             assert g.exchange["end_reason"] == "client_stalled"
             assert g.app.engine.running == 0

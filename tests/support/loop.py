@@ -7,6 +7,8 @@ a millisecond, and production timeouts can be tested as they are.
 Works only where every peer lives in the same loop: what another process does takes real time, and
 the clock would run past it. Work given to `run_in_executor` is counted, so `getaddrinfo` and
 `asyncio.to_thread` are too; while a thread of another kind lives, each jump waits a little for it.
+Where a reader is behind, the kernel moves bytes by a clock of its own (a late acknowledgement, a
+probe of a closed window): virtual time stands still until it has moved all that it will.
 Three faults end a test with a named error instead of a hang: nothing left to wait for, too much
 real time, and a callback that blocked the loop.
 
@@ -16,12 +18,15 @@ Knows nothing of relayd.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import selectors
+import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 Events = list[tuple[selectors.SelectorKey, int]]
@@ -37,6 +42,10 @@ except when the kernel moves it to its own thread; a short wait lets that thread
 
 THREAD_GRACE = 0.06
 """The same (s) while a thread lives that the loop does not count, e.g. the one of a store."""
+
+KERNEL_GRACE = 0.3
+"""The same (s) while a socket cannot take what is to be written: longer than the kernel waits with
+an acknowledgement (0.04) or with its first probe of a closed window (0.2)."""
 
 REAL_CAP = 20.0
 """Real time (s) that one loop may live."""
@@ -67,6 +76,13 @@ class Blocked(LoopFault):
     """A callback kept the loop from its sockets for longer than `BLOCK_CAP`."""
 
 
+def untaken(fd: int) -> int:
+    size = bytearray(4)
+    with suppress(OSError):
+        fcntl.ioctl(fd, termios.TIOCOUTQ, size)
+    return int.from_bytes(size, sys.byteorder)
+
+
 class JumpingSelector(selectors.DefaultSelector):
     """A selector that asks `wait(timeout)` instead of waiting itself."""
 
@@ -81,6 +97,11 @@ class JumpingSelector(selectors.DefaultSelector):
         """The real thing: ready sockets, after at most `timeout` real seconds."""
         return super().select(timeout)
 
+    def untaken(self) -> dict[int, int]:
+        """For each socket that waits to be writable what `untaken` says."""
+        waiting = [one.fd for one in self.get_map().values() if one.events & selectors.EVENT_WRITE]
+        return {fd: untaken(fd) for fd in waiting}
+
 
 class JumpingLoop(asyncio.SelectorEventLoop):
     """`time()` is virtual; `jumps` counts how often it was moved instead of waited for."""
@@ -91,6 +112,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
         self.jumps = 0
         self.threads = 0
+        self._settled: dict[int, int] = {}
         self._older_threads = {*threading.enumerate(), threading.current_thread()}
         self._block_cap = block_cap
         self._ends = time.monotonic() + real_cap
@@ -149,7 +171,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
             return events
         if self.threads:
             return self._look_until_cap()
-        events = self._jumping.look(self._grace())
+        events = self._jumping.look(self._grace()) or self._look_until_settled()
         if events:
             return events
         if timeout is None:
@@ -161,6 +183,14 @@ class JumpingLoop(asyncio.SelectorEventLoop):
     def _grace(self) -> float:
         strange = [one for one in threading.enumerate() if not one.name.startswith("asyncio_")]
         return THREAD_GRACE if set(strange) - self._older_threads else GRACE
+
+    def _look_until_settled(self) -> Events:
+        # Nothing, at once, unless what is untaken has changed since the last time.
+        while (untaken := self._jumping.untaken()) != self._settled:
+            self._settled = untaken
+            if untaken and (events := self._jumping.look(KERNEL_GRACE)):
+                return events
+        return []
 
     def _look_until_cap(self) -> Events:
         # A finished thread writes to the loop's own socket pair, so this ends when it is done.

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.loop import START, Blocked, JumpingLoop, Stuck, TooSlow, elapsed, takes
+from tests.support.loop import START, Blocked, JumpingLoop, Stuck, TooSlow, elapsed, takes, untaken
 
 
 @pytest.mark.virtual_time
@@ -52,6 +52,27 @@ async def test_bytes_in_flight_arrive_before_the_clock_moves() -> None:
         writer.close()
         await writer.wait_closed()
     assert got == [0.0] * 200
+
+
+@pytest.mark.virtual_time
+async def test_the_clock_stands_still_until_a_full_reader_s_kernel_is_full() -> None:
+    async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        readers.append(writer)
+
+    readers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(never_reads, "127.0.0.1", 0)
+    async with server:
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        fd = writer.get_extra_info("socket").fileno()
+        writer.write(b"x" * 16_000_000)
+        await asyncio.sleep(0.001)
+        left = untaken(fd), writer.transport.get_write_buffer_size()
+        await asyncio.to_thread(time.sleep, 0.5)
+        assert (untaken(fd), writer.transport.get_write_buffer_size()) == left
+        assert left[0] > 0
+        for one in (writer, *readers):
+            one.transport.abort()
 
 
 @pytest.mark.virtual_time
