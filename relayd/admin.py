@@ -57,6 +57,9 @@ EVENTS = (
     b"Content-Type: text/event-stream\r\nX-Content-Type-Options: nosniff\r\n"
     b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
 )
+AGAIN = b"retry: 1000\n\n"
+"""A browser looks for a relayd that went away after a second; its own habit is three or five."""
+
 FIGURES = b"Content-Type: %b\r\n" % CONTENT_TYPE
 
 
@@ -196,7 +199,7 @@ class Admin:
             return
         self._watchers += 1
         try:
-            visit.sink.open(200, EVENTS, None, self._event())
+            visit.sink.open(200, EVENTS, None, AGAIN + self._event())
             await self._watch(visit)
         except Interrupt as interrupt:
             visit.close_after()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from relayd.admin import CONNECTIONS, STALLED, WATCHERS
+from relayd.admin import AGAIN, CONNECTIONS, STALLED, WATCHERS
 from relayd.app import App
 from relayd.config import build
 from relayd.server import ListenError
@@ -390,8 +390,9 @@ async def test_the_stream_carries_the_sections_of_the_page(tmp_path: Path) -> No
     async with ScriptedProvider(ok(), name="alpha") as a, watched(config_for(a), tmp_path) as w:
         async with w.client() as client:
             stream = await watch(client)
-            await stream.event()
-            event = await stream.event()
+            again, _, event = [await stream.event() for _ in range(3)]
+    assert again is not None
+    assert again.raw == AGAIN
     assert event is not None
     assert event.raw.startswith(b"event: page\n")
     sections = event.json()["sections"]
