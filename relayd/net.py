@@ -20,6 +20,7 @@ import termios
 from collections.abc import Callable
 from typing import Any
 
+from .gather import told
 from .stall import Stall
 from .tlstransport import TlsTransport
 from .transport import READ_SIZE, WRITE_HIGH, SocketTransport, discard, fits
@@ -139,6 +140,8 @@ class Conn(asyncio.Protocol):
         self.wake = wake
         self._paused = False
         self._probe: select.poll | None = None
+        if link is not self.transport:
+            self.data_received = told(asyncio.get_running_loop(), self._received)
         self.transport.set_protocol(self)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH)
 

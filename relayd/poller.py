@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection
 from selectors import EVENT_READ, EVENT_WRITE, EpollSelector, SelectorKey
 from typing import Any
 
+from .gather import PAUSE, Gather
+
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 AT_ONCE = 512
@@ -41,6 +43,8 @@ _TOLD = tuple(_told(bits) for bits in range((_IN | _OUT | select.EPOLLERR | sele
 class Poller(EpollSelector):
     """An `EpollSelector` whose `select` calls those who `watch`, and tells of the others.
 
+    Where events are dense it lets some `gather` before it waits for one.
+
     It may tell of an event that nobody asked for; asyncio then has nobody to call. `fault` is told
     what a call raises, `ready` is what has a turn next, and `stale` says that the loop would no
     longer wait as long as it said. Everything else is the standard library's, and so are the two
@@ -58,6 +62,7 @@ class Poller(EpollSelector):
         self._writers = self._calls[_OUT]
         self.ready: Collection[object] = ()
         self.stale = False
+        self.gather = Gather()
 
     def watch(self, fd: int, bit: int, call: Call) -> None:
         """Call when `fd` can be read (EPOLLIN) or written (EPOLLOUT), instead of who was before."""
@@ -95,7 +100,9 @@ class Poller(EpollSelector):
         readers = self._readers
         poll = self._selector.poll
         others: list[tuple[int, int]] = []
-        while found := poll(seconds, AT_ONCE):
+        gather = self.gather
+        while found := self._gathered(seconds) if gather.on else poll(seconds, AT_ONCE):
+            gather.seen(len(found))
             for fd, bits in found:
                 # A call may have closed a descriptor of the same poll, and one that was closed too
                 # early stays in epoll while another process has it too.
@@ -117,6 +124,19 @@ class Poller(EpollSelector):
                 break
         # Not sooner: a call may have made asyncio ask anew, by another key.
         return [(keys[fd], _TOLD[bits]) for fd, bits in others if fd in keys]
+
+    def _gathered(self, seconds: float) -> list[tuple[int, int]]:
+        """What there is now; if there is nothing, the next events gather for a moment first."""
+        poll: Callable[[float, int], list[tuple[int, int]]] = self._selector.poll
+        found = poll(0, AT_ONCE)
+        if found or not seconds:
+            return found
+        if self.gather.pays():
+            pause = min(seconds, PAUSE) if seconds > 0 else PAUSE
+            time.sleep(pause)
+            if seconds > 0:
+                seconds -= pause
+        return poll(seconds, AT_ONCE)
 
     def _call(self, fd: int, bits: int) -> None:
         """An error or a hang-up is told to whoever reads and to whoever writes."""

@@ -12,6 +12,7 @@ import select
 from collections.abc import Callable
 
 from .config import Config, ConfigError, Loop, Problem
+from .gather import PAUSES, Gather, Pauses
 
 SPARE_FILES = 192
 """Descriptors besides connections of clients and to providers: listeners, log, store, epoll and a
@@ -51,14 +52,22 @@ def loop_factory(config: Config) -> Callable[[], asyncio.AbstractEventLoop]:
     if config.server.loop is Loop.ASYNCIO:
         return plain_loop
     try:
-        import uvloop
+        import uvloop  # noqa: F401
     except ImportError:
         if config.server.loop is Loop.AUTO:
             return plain_loop
         remedy = 'uvloop is not installed: pip install "relayd[uvloop]"'
         raise ConfigError([Problem(config.source, "server.loop", remedy)]) from None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
+    return uv_loop
+
+
+def uv_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, told of reads by whom it calls (`net`, `tlstransport`)."""
+    import uvloop
+
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    setattr(loop, PAUSES, Pauses(loop.call_soon, Gather()))
+    return loop
 
 
 def plain_loop() -> asyncio.AbstractEventLoop:

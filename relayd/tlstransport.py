@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
+from .gather import told
 from .transport import NOBODY, READ_SIZE, SocketTransport, discard, fits, report
 
 RECORD = 16384
@@ -97,7 +98,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._decided(None)
 
     def _decided(self, fault: ssl.SSLError | None) -> None:
-        self.data_received = self._decrypt
+        self.data_received = told(self._loop, self._decrypt)
         self._link.set_protocol(self)  # uvloop looks a method up once
         self.pause_reading()  # until there is somebody to tell
         self._flush()
@@ -107,12 +108,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def _shaken(self, fault: Exception | None) -> None:
         agreed, self._agreed = self._agreed, None  # what it raises would hold this object
-        if agreed is None or agreed.done():
-            return
-        if fault is None:
-            agreed.set_result(None)
-        else:
-            agreed.set_exception(fault)
+        if agreed is not None and not agreed.done():
+            if fault is None:
+                agreed.set_result(None)
+            else:
+                agreed.set_exception(fault)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Who is told from now on."""

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-import uvloop
 
-from relayd.resources import plain_loop
+from relayd.resources import plain_loop, uv_loop
 
 pytest.register_assert_rewrite("tests.support")
 
@@ -27,7 +26,7 @@ from tests.support import loop as loops  # noqa: E402
 
 TESTS = Path(__file__).parent
 VIRTUAL = {"integration", "cases"}
-DAEMONS = {"asyncio": plain_loop, "uvloop": uvloop.new_event_loop}
+DAEMONS = {"asyncio": plain_loop, "uvloop": uv_loop}
 """The event loops that a daemon may have."""
 
 STARTERS = (real, real.daemon, real.relayd, service.config, service.generations)

@@ -21,7 +21,7 @@ TIERS = {
     "outcomes refusal knownlines events usage repeat stall",
     1: "providers failover http1 response pool config config.* adapters adapters.* families "
     "figures tally picture",
-    2: "net transport tlstransport poller wake dial stores stores.* turns breakers sdnotify "
+    2: "net transport tlstransport poller gather wake dial stores stores.* turns breakers sdnotify "
     "accesslog logsink metrics",
     3: "reach job upstream pump outbound admission engine exchange replies sink "
     "httpsink fetch queuesink runtime visit smallapi embed",

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
+from relayd.resources import uv_loop
 from relayd.tlstransport import TlsTransport, secured
 from relayd.transport import SocketTransport
 
@@ -241,7 +241,7 @@ async def early(text: bytes) -> AsyncIterator[tuple[TlsTransport, Peer]]:
     assert one.fileno() == -1, "expected the socket to be closed"
 
 
-ALL_LOOPS = {**LOOPS, "uvloop": uvloop.new_event_loop}
+ALL_LOOPS = {**LOOPS, "uvloop": uv_loop}
 """Those over whose plain transport a client speaks TLS."""
 
 Test = Callable[[Any], Coroutine[Any, Any, None]]

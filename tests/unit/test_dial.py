@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from relayd.dial import (
     EYEBALLS_DELAY,
@@ -22,6 +21,7 @@ from relayd.dial import (
     tls_context,
 )
 from relayd.net import Conn
+from relayd.resources import uv_loop
 from relayd.wake import Interrupt, Wake, Why
 from tests.support.certificates import Authority
 from tests.support.leaks import nothing_left
@@ -437,7 +437,7 @@ async def test_an_error_that_comes_too_late_is_dropped_in_silence() -> None:
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
+    "uvloop": uv_loop,
 }
 
 SAYS = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from relayd import net
 from relayd.dial import connect
 from relayd.net import Conn, plain
 from relayd.pool import Origin, Pool
 from relayd.reach import Reach
-from relayd.resources import plain_loop
+from relayd.resources import plain_loop, uv_loop
 from relayd.transport import READ_SIZE, WRITE_HIGH, SocketTransport
 from relayd.wake import Wake
 from tests.support.certificates import Authority
@@ -33,7 +32,7 @@ UVLOOP_READ = 262_144
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "plain": plain_loop,
     "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
+    "uvloop": uv_loop,
 }
 
 

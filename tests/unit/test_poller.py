@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from relayd.gather import PAUSE, SPAN, Gather
 from relayd.poller import AT_ONCE, PlainLoop, Poller
 from relayd.resources import plain_loop
 from tests.support.provider import LINGER_NONE
@@ -454,3 +455,72 @@ def test_it_waits_on_after_its_own_calls(pair: Pair) -> None:
     assert poller.select(0.01) == []
     assert said == [b"x"] * 3
     poller.close()
+
+
+# ------------------------------------------------------------------ dense events
+
+
+@pytest.fixture
+def dense(poller: Poller) -> Poller:
+    poller.gather = Gather(lambda: 0.0)
+    poller.gather.on = True
+    return poller
+
+
+def test_dense_events_gather_before_a_look_that_would_wait(
+    dense: Poller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [socket.socketpair() for _ in range(4)]
+    said: list[tuple[str, int]] = []
+
+    def hear(index: int) -> None:
+        pairs[index][0].recv(1)
+        said.append(("heard", index))
+
+    def sleep(seconds: float) -> None:
+        said.append(("slept", round(seconds / PAUSE)))
+        for _, other in pairs[2:]:
+            other.send(b"x")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    for index, (one, _) in enumerate(pairs):
+        dense.watch(one.fileno(), EPOLLIN, partial(hear, index))
+    for _, other in pairs[:2]:
+        other.send(b"x")
+    assert dense.select(PAUSE * 1.5) == []
+    assert said[:5] == [("heard", 0), ("heard", 1), ("slept", 1), ("heard", 2), ("heard", 3)]
+    for pair in pairs:
+        for one in pair:
+            one.close()
+
+
+@pytest.mark.parametrize(("timeout", "pause"), [(PAUSE / 4, PAUSE / 4), (60 * PAUSE, PAUSE)])
+def test_a_pause_is_no_longer_than_a_timer_would_wait(
+    dense: Poller, timeout: float, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    assert dense.select(timeout) == []
+    assert slept == [pause]
+
+
+def test_nothing_waits_where_there_is_a_turn_to_take_or_events_are_rare(
+    dense: Poller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    assert dense.select(0) == []
+    dense.gather.on = False
+    assert dense.select(PAUSE) == []
+    assert slept == []
+
+
+def test_the_poller_tells_how_many_there_were(poller: Poller, pair: Pair) -> None:
+    one, other = pair
+    poller.gather = Gather(lambda: 0.0)
+    poller.watch(one.fileno(), EPOLLIN, lambda: one.recv(1))
+    for _ in range(SPAN):
+        assert not poller.gather.on
+        other.send(b"x")
+        poller.select(0)
+    assert poller.gather.on
