@@ -1,6 +1,6 @@
 """What a provider's answer says, by surface: content, a finish, an error, usage.
 
-One event (its `event:` name and joined data) or one whole JSON answer in, a judgement out.
+One event (its `event:` name and joined data) in, a judgement out; `whole` has the whole answers.
 
 - Providers differ, so a judgement never raises: what cannot be read says nothing.
 - Quick searches over raw bytes come before any parsing, and the same searches decide for one event
@@ -35,9 +35,6 @@ ERROR = 8
 
 MAX_REASON = 64
 """Characters of a finish reason that are kept: a stranger wrote it, and it goes into the log."""
-
-MAX_PARSED = 256 * 1024
-"""Bytes of a whole answer that are parsed: some 3 ms. Of a larger one the tail is searched."""
 
 Document = dict[str, object]
 
@@ -81,7 +78,7 @@ class Reading:
         told = self.telling(data) >= 0 or self.telling(event) >= 0
         if not told and data.find(b"\n") < 0 and self.affirms(data):
             return _CONTENTFUL
-        document = _document(data)
+        document = read_document(data)
         if document is None:
             return _NOTHING
         if told and is_error(document):
@@ -102,7 +99,7 @@ class Reading:
 
 def is_whole(data: bytes) -> bool:
     """Whether the data of an event without its end is all there."""
-    return data.startswith(b"[DONE]") or _document(data) is not None
+    return data.startswith(b"[DONE]") or read_document(data) is not None
 
 
 def is_error(document: Document) -> bool:
@@ -113,45 +110,6 @@ def is_error(document: Document) -> bool:
     if document.get("error") is not None:
         return True
     return document.get("type") == "error" or document.get("object") == "error"
-
-
-def is_error_answer(body: bytes) -> bool:
-    """Whether a whole JSON answer is an object whose only substance is an error."""
-    if len(body) > MAX_PARSED or body.find(b'"error"') < 0:
-        return False  # no error is that large
-    document = _document(body)
-    if document is None or not is_error(document):
-        return False
-    return not any(document.get(name) for name in _SUBSTANCE)
-
-
-def is_cut(body: bytes) -> bool:
-    """Whether a JSON answer, of which nothing but its connection's end says so, is not all there.
-
-    In one that is too large to be parsed a cut right behind an inner bracket goes unseen.
-    """
-    text = body.removeprefix(_BOM).strip()
-    if not text.endswith((b"}", b"]")):
-        return True
-    if len(text) > MAX_PARSED:
-        return False
-    try:
-        _LENIENT.decode(text.decode("utf-8", "replace"))
-    except RecursionError:
-        return False
-    except ValueError:
-        return True
-    return False
-
-
-def usage_of(body: bytes, surface: Surface) -> tuple[Usage | None, str | None]:
-    """Usage and finish reason of a whole JSON answer, each None where it is not given.
-
-    Found by searching, not by parsing: of the usage the last one counts, of the reasons the first.
-    """
-    key = _REASON_KEYS[surface]
-    reason = _reason(_first_said(key, body)) if key else None
-    return read_usage(last_usage(body)), reason
 
 
 # ---- one event, by surface
@@ -174,7 +132,7 @@ def _weigh_completion(document: Document, event: str) -> Said:
 
 
 def _weigh_response(document: Document, event: str) -> Said:
-    kind = _kind(document, event)
+    kind = kind_of(document, event)
     if kind in _RESPONSE_ENDS:
         usage = read_usage(_member(document, "response", "usage"))
         return Said(_RESPONSE_ENDS[kind], kind.removeprefix("response."), usage)
@@ -183,7 +141,7 @@ def _weigh_response(document: Document, event: str) -> Said:
 
 
 def _weigh_message(document: Document, event: str) -> Said:
-    kind = _kind(document, event)
+    kind = kind_of(document, event)
     if kind == "message_stop":
         return _DONE
     if kind == "content_block_delta":
@@ -192,7 +150,7 @@ def _weigh_message(document: Document, event: str) -> Said:
         return Said(usage=read_usage(_member(document, "message", "usage")))
     if kind != "message_delta":
         return _NOTHING
-    reason = _reason(_member(document, "delta", "stop_reason"))
+    reason = reason_of(_member(document, "delta", "stop_reason"))
     return Said(CONTENT if reason else 0, reason, read_usage(document.get("usage")))
 
 
@@ -200,7 +158,7 @@ def _finished(document: Document, choices: list[Document], flags: int) -> Said:
     """Chat and completions: the first choice's finish reason, and the usage, on top of `flags`."""
     reason = None
     for choice in choices:
-        if (reason := _reason(choice.get("finish_reason"))) is not None:
+        if (reason := reason_of(choice.get("finish_reason"))) is not None:
             flags |= CONTENT | FINISH
             break
     if reason == "error":  # OpenRouter's finish of a generation that broke off
@@ -217,9 +175,6 @@ _RESPONSE_ENDS = {
     "response.failed": FINISH | FINAL,  # the end, but no content: before the commit, a failure
 }
 
-_SUBSTANCE = ("choices", "data", "output", "content")
-"""The members that hold an answer: chat and completions, embeddings, responses, messages."""
-
 # ---- quick searches, some 0.2 us for an event each
 
 _ERROR_HEAD = re.compile(
@@ -227,15 +182,6 @@ _ERROR_HEAD = re.compile(
 )
 _KIND_HEAD = re.compile(rb'\s*\{[^{}]*?"type"\s*:\s*"([^"\\]+)"')
 _FINISH_REASON, _NO_REASON = b'"finish_reason"', b'"finish_reason":null'
-_REASON_KEYS = {
-    Surface.CHAT: _FINISH_REASON,
-    Surface.COMPLETIONS: _FINISH_REASON,
-    Surface.EMBEDDINGS: None,
-    Surface.RESPONSES: b'"status"',
-    Surface.MESSAGES: b'"stop_reason"',
-}
-"""The key of the finish reason."""
-assert set(_REASON_KEYS) == set(Surface)
 _SAID = re.compile(rb'\s*:\s*"([^"\\]+)"').match
 _CHOICES_END = re.compile(
     rb'"(?:error"|usage"\s*:\s*\{|finish_reason"\s*:\s*(?:"[^"]|[^n"\s]))'
@@ -290,18 +236,19 @@ assert set(READINGS) == set(Surface)
 # ---- reading what strangers wrote
 
 
-_LENIENT = json.JSONDecoder(strict=False)
-_BOM = b"\xef\xbb\xbf"
+LENIENT = json.JSONDecoder(strict=False)
+BOM = b"\xef\xbb\xbf"
 
 
-def _document(data: bytes) -> Document | None:
+def read_document(data: bytes) -> Document | None:
     """The JSON object in `data`, or None: no JSON, no object, or nested beyond the interpreter.
 
-    A control byte within a string is let pass: it must not hide a finish or an error.
+    A control byte within a string is let pass, and so is one that is no UTF-8: neither may hide a
+    finish or an error.
     """
     try:
         # As json.loads reads bytes, without its making a decoder for each call.
-        value = _LENIENT.decode(data.removeprefix(_BOM).decode("utf-8", "surrogatepass"))
+        value = LENIENT.decode(data.removeprefix(BOM).decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -316,17 +263,18 @@ def _member(document: Document, outer: str, inner: str) -> object:
     return value.get(inner) if isinstance(value, dict) else None
 
 
-def _kind(document: Document, event: str) -> str:
+def kind_of(document: Document, event: str) -> str:
+    """The type of an event, which may stand in its name alone."""
     kind = document.get("type")
     return kind if isinstance(kind, str) else event
 
 
-def _reason(value: object) -> str | None:
+def reason_of(value: object) -> str | None:
     """A finish reason as text; null is none, nor is the "" that some send with every chunk."""
     return str(value)[:MAX_REASON] if value else None
 
 
-def _first_said(key: bytes, data: bytes) -> str | None:
+def first_said(key: bytes, data: bytes) -> str | None:
     """The first text that is the value of a quoted key, as it stands; None without one."""
     at = data.find(key)  # many times as fast as an expression that begins with it
     while at >= 0:
@@ -343,7 +291,7 @@ def _sketch(head: bytes, tail: bytes) -> Document:
     usage = last_usage(tail)
     return {
         "type": kind[1].decode("utf-8", "replace") if kind else None,
-        "choices": [{"finish_reason": _first_said(_FINISH_REASON, tail)}],
+        "choices": [{"finish_reason": first_said(_FINISH_REASON, tail)}],
         "usage": usage,
         "response": {"usage": usage},
     }

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Self
+from urllib.parse import quote
 
 from . import errors
 from .admission import Deriver, user_id
@@ -26,6 +27,9 @@ from .runtime import CLOSE_GRACE, Runtime
 from .stores import Store
 from .visit import Left, Peer, Visit
 from .wake import Clock, Wake, Why
+
+PATH_SAFE = "/:@!$&'()*+,;="
+"""What stands in a path as it is (RFC 3986, 3.3), besides letters, digits and `-._~`."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -216,6 +220,7 @@ def _request(scope: Message) -> Request:
     root = scope.get("root_path", "")
     if root and path.startswith(root):  # mounted: the path is told with its prefix
         path = path[len(root) :] or "/"
+    path = quote(path, safe=PATH_SAFE)  # as HTTP tells it: ASGI has decoded it
     return Request(
         method=scope["method"],
         path=path,

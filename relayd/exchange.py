@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from . import errors
 from .adapters import cost
-from .answers import usage_of
 from .breakers import Permit
 from .config import Candidate, Price
 from .engine import Engine, Setup
@@ -41,6 +40,7 @@ from .surfaces import EMBEDDINGS
 from .turns import NO_LEASE, Lease
 from .upstream import attempt
 from .wake import Clock, Interrupt, Why
+from .whole import usage_of
 
 INTERRUPTED = {
     Why.CLIENT_LEFT: (Outcome.CLIENT_LEFT, End.CLIENT_LEFT),
@@ -128,6 +128,7 @@ class Exchange:
 
     async def _attempts(self) -> Answer:
         plan, engine, clock = self._plan, self._engine, self._clock
+        epoch = self._ask.wall - self._ask.began
         while (step := plan.next(self._ready)) is not None:
             if step.delay:
                 await clock.pause(step.delay)
@@ -143,7 +144,7 @@ class Exchange:
             outcome, detail = INTERNAL, ""
             try:
                 job = self._setup.outbound.job(self._ask, step.candidate, step.key)
-                answer = await attempt(job, engine.reach, clock, self._ask.wall)
+                answer = await attempt(job, engine.reach, clock, epoch)
                 outcome, noted.status = OK, answer.head.status
                 return answer
             except AttemptFailed as failure:
@@ -239,6 +240,7 @@ class Exchange:
         """End the client's side as honestly as the framing allows, and let the provider go."""
         answer, sink, self._ended = self._answer, self._sink, True
         assert answer is not None
+        self._note_end(end)
         if end is COMPLETE or end is End.UPSTREAM_ERROR_EVENT:
             sink.end()
         elif end in BY_CLIENT:
@@ -248,7 +250,6 @@ class Exchange:
             sink.end()
         else:
             sink.cut()
-        self._note_end(end)
         self._let_go(answer, end)
 
     def _let_go(self, answer: Answer, end: End) -> None:
@@ -309,7 +310,7 @@ class Exchange:
         self._clock.disarm()
         record = self._record
         charged = self._answer is not None
-        if record.status == LEFT_STATUS:
+        if self._answer is None and record.end_reason in BY_CLIENT:
             charged = self._plan.attempts > 0
         self._engine.turns.settle(self._lease, charged)
         record.turn = self._turn(charged)

@@ -118,6 +118,7 @@ class FailoverPlan:
     """The course of one exchange over its candidates; `jitter` gives numbers in [0, 1)."""
 
     __slots__ = (
+        "_again",
         "_at",
         "_candidates",
         "_dead",
@@ -145,6 +146,7 @@ class FailoverPlan:
         self._good_key = False  # one of the present candidate's was not refused, but rests
         self._dead: set[str] = set()  # keys (by id) that were refused in this exchange
         self._retries = 0
+        self._again = False  # the step was the one before once more
         self._over = False
         self._failures: list[AttemptFailed] = []
         self._skipped: list[Ready] = []
@@ -166,6 +168,7 @@ class FailoverPlan:
             can = found.standing is READY
             if can and keys:
                 self._retries = 0
+                self._again = False
                 self._good_key = False
                 self._keys = keys[1:]
                 return Step(candidate, keys[0])
@@ -187,6 +190,9 @@ class FailoverPlan:
         """The step failed; `left` is the time to the deadline in seconds."""
         # The frames of its traceback hold the request, which would live as long as this plan.
         failure.__traceback__ = failure.__cause__ = failure.__context__ = None
+        if self._again:  # what it said before is no longer so
+            self._failures.pop()
+            self._again = False
         self._failures.append(failure)
         if failure.outcome in _KEY_FAULTS:
             self._good_key = self._good_key or failure.outcome is not CREDENTIAL
@@ -202,6 +208,7 @@ class FailoverPlan:
         delay = self._delay(failure)
         if RULES[failure.outcome].again and self._retries < self._policy.retries and delay < left:
             self._retries += 1
+            self._again = True
             self._then = Step(step.candidate, step.key, delay)
             return
         self._at += 1

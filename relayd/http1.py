@@ -19,7 +19,7 @@ import h11
 
 from . import errors
 from .framing import Body, Chunked, Length
-from .headers import TOKEN, VISIBLE, Fields, Head, closes, tokens
+from .headers import TOKEN, VISIBLE, Fields, Head, closes, listed, tokens
 from .knownlines import FRAMING, KnownLines, Start
 
 _HOST = TOKEN.translate(None, b"#^`|") + b"(),;=:[]"  # of a name, an address and a port
@@ -158,7 +158,7 @@ def _judge(start: Start, fields: Fields, first: dict[bytes, bytes]) -> Request:
         raise errors.BadFraming(_CODED_TWICE)
     if first.get(b"host", b"").translate(None, _HOST):
         raise errors.BadFraming("the Host field names no host")
-    if expects and first[b"expect"].lower() != b"100-continue":
+    if expects and listed(first, fields, b"expect").lower() != b"100-continue":
         raise errors.UnknownExpectation()
     size = None if length is None else int(length)
     return Request(fields, first, method, path, version, size, coded, keep_alive, expects)

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from .answers import CONTENT, is_cut, is_error_answer
+from .answers import CONTENT
 from .sse import Watcher
 from .surfaces import Surface
+from .whole import is_cut, is_error_answer
 
 MAX_PEEK = 256 * 1024
 """Bytes of an event stream that are held while no content comes."""

@@ -50,7 +50,7 @@ class QueueSink:
         """Status, fields, first payload."""
         self.status = status
         self.fields = read_block(block)
-        if length is not None:
+        if length is not None and status != 204:  # RFC 9110, 8.6
             self.fields.append((b"content-length", b"%d" % length))
         self.write(first)
         self._news.set()

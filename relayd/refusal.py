@@ -42,7 +42,7 @@ _decode = json.JSONDecoder().decode  # not `loads`, which looks for UTF-16 first
 def read(body: bytes) -> ProviderError:
     """The four fields of an error body in any of the known shapes; never raises."""
     try:
-        value = _decode(body.removeprefix(BOM_UTF8).decode(errors="surrogatepass"))
+        value = _decode(body.removeprefix(BOM_UTF8).decode(errors="replace"))
     except (ValueError, RecursionError):
         return ProviderError()
     if not isinstance(value, dict):

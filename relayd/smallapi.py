@@ -8,16 +8,18 @@ Does not know wire formats, sockets or who is asked.
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable
 
 from . import errors
-from .adapters import Adapter, Said, Unsayable, adapter_for
+from .adapters import UNSAID, Adapter, Said, Unsayable, adapter_for
 from .admission import account, daily_cap, facts_of
 from .config import Client, Config, Route
 from .config.values import HINTS
 from .events import Event, EventReader
 from .jsonbody import Facts
 from .outbound import Ask, Form
+from .outcomes import End
 from .record import Record
 from .refusal import trimmed
 from .sink import Sink
@@ -212,7 +214,10 @@ class Translator:
     def end(self) -> None:
         """Whatever is still held, and the last event."""
         if self._adapter is not None:
-            self._sink.write(self._rest() + DONE)
+            said = self._rest()
+            if self._record.end_reason is End.UPSTREAM_ERROR_EVENT:  # told above, unless unread
+                said += self._event(Said(error=UNSAID))
+            self._sink.write(said + DONE)
         self._sink.end()
 
     def cut(self) -> None:
@@ -260,7 +265,7 @@ class Translator:
 
 
 def _is_json(payload: bytes) -> bool:
-    return payload.lstrip(b" \t\r\n").startswith((b"{", b"["))
+    return payload.removeprefix(BOM_UTF8).lstrip(b" \t\r\n").startswith((b"{", b"["))
 
 
 def _without_own(block: bytes) -> bytes:

@@ -40,9 +40,9 @@ ONE_WRITE = 65536
 LINGER = 2.0
 """Seconds granted to a provider that keeps the connection open after its last event."""
 
-def attempt(job: Job, reach: Reach, clock: Clock, wall: float) -> Awaitable[Answer]:
-    """Ask one provider once."""
-    return _Call(job, reach, clock, wall).run()
+def attempt(job: Job, reach: Reach, clock: Clock, epoch: float) -> Awaitable[Answer]:
+    """Ask one provider once. `epoch`: what the wall clock said at loop time 0."""
+    return _Call(job, reach, clock, epoch).run()
 
 
 class _Stale(Exception):
@@ -57,6 +57,7 @@ class _Call:
         "clock",
         "conn",
         "due",
+        "epoch",
         "interim",
         "job",
         "last",
@@ -65,17 +66,16 @@ class _Call:
         "read",
         "started",
         "verdict",
-        "wall",
     )
 
     conn: Conn
     body: Body
 
-    def __init__(self, job: Job, reach: Reach, clock: Clock, wall: float) -> None:
+    def __init__(self, job: Job, reach: Reach, clock: Clock, epoch: float) -> None:
         self.job = job
         self.reach = reach
         self.clock = clock
-        self.wall = wall
+        self.epoch = epoch
         self.interim = 0  # 1xx heads
         self.read = 0  # bytes that were looked at and are no head yet
         self.verdict = MORE
@@ -182,7 +182,7 @@ class _Call:
         return AttemptFailed(
             outcome,
             status=head.status,
-            retry_after=refusal.retry_after(head.first, self.wall),
+            retry_after=refusal.retry_after(head.first, self.epoch + self.clock.now()),
             detail=refusal.trimmed(job.mask(error.message or "")),
             error=told,
         )

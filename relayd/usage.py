@@ -14,6 +14,9 @@ from .record import Usage
 TAIL = 4096
 """Bytes at the end of a large event or answer in which the finish and the usage are looked for."""
 
+MAX_COUNT = 2**53
+"""LLM tokens from which on it is none: what a float and a reader of JSON hold exactly."""
+
 _LENIENT = json.JSONDecoder(strict=False)
 _COUNTS = re.compile(rb'"usage"\s*:\s*\{')
 
@@ -36,8 +39,10 @@ def read_usage(value: object) -> Usage | None:
     details = value.get("prompt_tokens_details", value.get("input_tokens_details"))
     if not isinstance(details, dict):
         details = {}
+    given = _count(value.get("prompt_tokens", value.get("input_tokens")))
+    stored = _count(value.get("cache_creation_input_tokens"))  # counted apart (Anthropic)
     usage = Usage(
-        _count(value.get("prompt_tokens", value.get("input_tokens"))),
+        given if stored is None else (given or 0) + stored,
         _count(value.get("completion_tokens", value.get("output_tokens"))),
         _count(details.get("cached_tokens", value.get("cache_read_input_tokens"))),
     )
@@ -46,9 +51,10 @@ def read_usage(value: object) -> Usage | None:
 
 
 def last_usage(tail: bytes) -> object:
-    """The value of the last `"usage"` in the tail, or None."""
-    start = tail.rfind(b'"usage"')
-    found = _COUNTS.match(tail, start) if start >= 0 else None
+    """The value of the last `"usage"` in the tail that is an object, or None."""
+    start, found = len(tail), None
+    while found is None and (start := tail.rfind(b'"usage"', 0, start)) >= 0:
+        found = _COUNTS.match(tail, start)
     if found is None:
         return None
     text = tail[found.end() - 1 : found.end() + TAIL].decode("utf-8", "replace")
@@ -59,4 +65,5 @@ def last_usage(tail: bytes) -> object:
 
 
 def _count(value: object) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    """What is a count; a stranger wrote it, and it goes into sums and prices."""
+    return value if type(value) is int and 0 <= value <= MAX_COUNT else None

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[1] / "relayd"
 
 TIERS = {
     0: "errors headers sse answers peek jsonbody quota breaker surfaces record masking framing "
-    "outcomes refusal knownlines events usage repeat stall",
+    "outcomes refusal knownlines events usage repeat stall whole",
     1: "providers failover http1 response pool config config.* adapters adapters.* families "
     "figures tally picture",
     2: "net transport tlstransport poller gather wake dial stores stores.* turns breakers sdnotify "

@@ -12,10 +12,20 @@ from pkgutil import iter_modules
 from ..config import Price, Provider
 from ..record import Usage
 from ..surfaces import Surface
-from .interface import Adapter, Said, Unsayable
+from .interface import UNSAID, Adapter, Said, Unsayable
 from .openai import ADAPTER as COMMON
 
-__all__ = ["ADAPTERS", "COMMON", "Adapter", "Said", "Unsayable", "adapter_for", "cost", "found"]
+__all__ = [
+    "ADAPTERS",
+    "COMMON",
+    "UNSAID",
+    "Adapter",
+    "Said",
+    "Unsayable",
+    "adapter_for",
+    "cost",
+    "found",
+]
 
 
 def found(path: list[str]) -> tuple[Adapter, ...]:

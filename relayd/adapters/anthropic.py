@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ..answers import is_error, kind_of, read_document
 from ..config import Price, Provider
 from ..record import Usage
 from ..surfaces import Surface
-from .interface import NOTHING, Adapter, Said, Unsayable, listing, priced, words_of
+from .interface import NOTHING, Adapter, Said, Unsayable, failed, listing, priced
 
 VERSION = b"anthropic-version"
 
@@ -56,17 +57,21 @@ class Anthropic:
 
     def event(self, name: bytes, data: bytes) -> Said:
         """A block's text, or the error."""
-        document = _document(data)
-        if document.get("type") == "error":
-            return Said(error=words_of(document.get("error")))
+        document = read_document(data) or {}
+        kind = kind_of(document, name.decode("utf-8", "replace"))
+        if name == b"error" or is_error(document):
+            return failed(document)
         delta = document.get("delta")
-        if document.get("type") != "content_block_delta" or not isinstance(delta, dict):
+        if kind != "content_block_delta" or not isinstance(delta, dict):
             return NOTHING
         return Said(_text(delta)) if delta.get("type") == "text_delta" else NOTHING
 
     def whole(self, body: bytes) -> Said:
-        """The text of all blocks."""
-        blocks = _document(body).get("content")
+        """The text of all blocks, or the error."""
+        document = read_document(body) or {}
+        if is_error(document):
+            return failed(document)
+        blocks = document.get("content")
         if not isinstance(blocks, list):
             return NOTHING
         return Said("".join(_text(block) for block in blocks if isinstance(block, dict)))
@@ -130,14 +135,6 @@ def _only_text(block: dict[str, object]) -> str:
 
 
 # ---- in
-
-
-def _document(data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _text(block: dict[str, Any]) -> str:

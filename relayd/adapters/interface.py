@@ -5,6 +5,7 @@ Does not know sockets, chains of providers or how an answer reaches the client.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from ..config import Price, Provider
@@ -71,10 +72,11 @@ class Adapter(Protocol):
 UNSAID = "the provider reported an error"
 
 
-def words_of(error: object) -> str:
-    """The message of an error, which is an object or (with some) the message itself."""
-    found = error.get("message") if isinstance(error, dict) else error
-    return found if isinstance(found, str) and found else UNSAID
+def failed(document: Mapping[str, object]) -> Said:
+    """An error event: its message stands in `error`, in an object or alone, or (vLLM) beside it."""
+    error = document.get("error") or document
+    found = error.get("message") if isinstance(error, Mapping) else error
+    return Said(error=found if isinstance(found, str) and found else UNSAID)
 
 
 MILLION = 1_000_000

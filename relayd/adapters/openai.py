@@ -5,13 +5,13 @@ The messages go on as the client wrote them, byte for byte.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from ..answers import Document, is_error, read_document
 from ..config import Price, Provider
 from ..record import Usage
 from ..surfaces import Surface
-from .interface import NOTHING, Adapter, Said, listing, priced, words_of
+from .interface import NOTHING, UNSAID, Adapter, Said, failed, listing, priced
 
 
 class OpenAI:
@@ -36,11 +36,17 @@ class OpenAI:
         """The first choice's text, or the error."""
         if data == b"[DONE]":
             return NOTHING
-        return _said(data, "delta")
+        document = read_document(data) or {}
+        if name == b"error" or is_error(document):
+            return failed(document)
+        choice = _first(document)
+        broke_off = choice.get("finish_reason") == "error"  # OpenRouter
+        return Said(error=UNSAID) if broke_off else _said(choice, "delta")
 
     def whole(self, body: bytes) -> Said:
-        """The first choice's text."""
-        return _said(body, "message")
+        """The first choice's text, or the error."""
+        document = read_document(body) or {}
+        return failed(document) if is_error(document) else _said(_first(document), "message")
 
     def models(self, provider: Provider) -> str:
         """`GET /models`."""
@@ -54,15 +60,16 @@ class OpenAI:
 ADAPTER: Adapter = OpenAI()
 
 
-def _said(data: bytes, member: str) -> Said:
-    try:
-        document = json.loads(data)
-        if document.get("error"):
-            return Said(error=words_of(document["error"]))
-        choices = document.get("choices") or [{}]
-        return Said(_text((choices[0].get(member) or {}).get("content")))
-    except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
-        return NOTHING
+def _first(document: Document) -> Document:
+    """The first choice; empty where there is none."""
+    choices = document.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, dict) else {}
+
+
+def _said(choice: Document, member: str) -> Said:
+    message = choice.get(member)
+    return Said(_text(message.get("content"))) if isinstance(message, dict) else NOTHING
 
 
 def _text(content: Any) -> str:

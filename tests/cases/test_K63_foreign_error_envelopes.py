@@ -30,7 +30,7 @@ NOT_UNDERSTOOD = {
     "a number": b"5",
     "null": b"null",
     "half of it": b'{"error":{"message":"x is wr',
-    "not UTF-8": b'{"error":"\xff\xfe"}',
+    "not UTF-8": b"\xff\xfe",
     "error without words": b'{"error":{"code":400}}',
     "error null": b'{"error":null}',
     "error a list": b'{"error":["x is wrong"]}',

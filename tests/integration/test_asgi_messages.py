@@ -14,7 +14,7 @@ from tests.support import builders
 from tests.support.gateway import CHAT, config_for
 from tests.support.loop import takes
 from tests.support.provider import ScriptedProvider
-from tests.support.scripts import events, ok, silent
+from tests.support.scripts import events, ok, silent, status
 
 DISCONNECT = {"type": "http.disconnect"}
 BODY = builders.encode(builders.chat(stream=True))
@@ -133,6 +133,24 @@ async def test_the_prefix_of_a_mount_is_no_part_of_the_path(
     async with ScriptedProvider(ok()) as a, application(a) as app:
         await app(scope("GET", path, root_path=root), server.receive, server.send)
     assert server.status == status
+
+
+async def test_a_name_in_the_path_is_decoded_once() -> None:
+    name = "org/100%25x"
+    server = Server(request(b""))
+    async with ScriptedProvider(ok(), name="a", model="m") as a:
+        async with application(a, route=[{"name": name, "providers": ["a"]}]) as app:
+            await app(scope("GET", f"/v1/models/{name}"), server.receive, server.send)
+    assert server.status == 200
+
+
+async def test_a_204_has_no_length() -> None:
+    server = Server(request(BODY))
+    async with ScriptedProvider(status(204, b"")) as a:
+        async with application(a, routing={"commit": "head"}) as app:
+            await app(scope(), server.receive, server.send)
+    assert server.status == 204
+    assert b"content-length" not in dict(server.said[0]["headers"])
 
 
 async def test_a_peer_without_an_address_is_a_unix_socket() -> None:

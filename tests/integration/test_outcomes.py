@@ -454,6 +454,17 @@ async def test_retry_after_may_be_a_date() -> None:
         assert (await c.ask()).field("X-Gateway-Provider") == "a"
 
 
+async def test_a_date_is_measured_from_when_it_came() -> None:
+    at = email.utils.formatdate(time.time() + 50, usegmt=True)
+    limited = status(429, None, [("Retry-After", at)])
+    async with chain(slow(30.0, limited), ok()) as c:
+        await c.ask()
+        await asyncio.sleep(15)
+        assert (await c.ask()).field("X-Gateway-Provider") == "b"
+        await asyncio.sleep(6)
+        assert (await c.ask()).field("X-Gateway-Provider") == "a"
+
+
 @pytest.mark.parametrize("row", ["402", "429 insufficient_quota"])
 async def test_an_empty_account_rests_for_300_s(row: str) -> None:
     async with chain(ROWS[row][0], ok()) as c:

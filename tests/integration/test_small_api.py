@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from relayd.adapters import UNSAID
+from relayd.adapters.interface import NOTHING
+from relayd.adapters.openai import OpenAI
 from relayd.outbound import Ask, Form
 from tests.support import builders
 from tests.support.client import Response
@@ -254,6 +257,72 @@ async def test_an_error_event_of_the_provider_is_told_once_without_its_secrets()
     assert "is broken" in found[1]["error"]
     assert KEY not in found[1]["error"]
     assert found[-1] == DONE
+
+
+ERRORS = {
+    "by its name alone": b'event: error\ndata: {"message":"boom"}\n\n',
+    "vLLM": b'data: {"object":"error","message":"boom","code":400}\n\n',
+    "a text": b'data: {"error":"boom"}\n\n',
+    "a tab in its text": b'data: {"error":{"message":"boo\tm"}}\n\n',
+    "no UTF-8": b'data: {"error":{"message":"boom \xe9"}}\n\n',
+    "empty": b'data: {"error":{}}\n\n',
+    "named, and no JSON": b"event: error\ndata: boom\n\n",
+    "OpenRouter's finish": builders.finish("error"),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
+async def test_an_error_of_any_form_is_told(error: bytes) -> None:
+    script = events(builders.delta("one"), error, builders.DONE)
+    async with provider(script) as a, gateway(config_for(a)) as g:
+        found = await said(g, asked())
+    assert [list(each) for each in found[:-1]] == [["delta"], ["error"]]
+    assert found[-1] == DONE
+    assert g.exchange["end_reason"] == "upstream_error_event"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [b'event: error\ndata: {"message":"boom"}\n\n', b'data: {"error":{"message":"boom"}}\n\n'],
+)
+async def test_an_error_of_any_form_is_told_in_the_other_format_too(error: bytes) -> None:
+    script = events(*builders.messages_stream("one")[:4], error)
+    async with claude(script) as a, gateway(config_for(a), environ={"KEY": KEY}) as g:
+        assert await said(g, asked()) == [{"delta": "one"}, {"error": "boom"}, DONE]
+
+
+async def test_an_error_that_the_format_does_not_know_is_told_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(OpenAI, "event", lambda *_: NOTHING)
+    script = events(builders.delta("one"), builders.error_event("boom"))
+    async with provider(script) as a, gateway(config_for(a)) as g:
+        assert await said(g, asked()) == [{"error": UNSAID}, DONE]
+
+
+ODD = {
+    "a tab": (b'{"choices":[{"delta":{"content":"a\tb"}}]}', "a\tb"),
+    "no UTF-8": (b'{"choices":[{"delta":{"content":"caf\xe9"}}]}', "caf\ufffd"),
+}
+
+
+@pytest.mark.parametrize(("data", "text"), ODD.values(), ids=ODD)
+async def test_no_text_is_lost_for_an_odd_byte_in_it(data: bytes, text: str) -> None:
+    odd = b"data: %b\n\n" % data
+    script = events(builders.delta("one"), odd, builders.finish(), builders.DONE)
+    async with provider(script) as a, gateway(config_for(a)) as g:
+        assert await said(g, asked()) == [{"delta": "one"}, {"delta": text}, DONE]
+    whole = data.replace(b'"delta"', b'"message"')
+    async with provider(status(200, b"\xef\xbb\xbf" + whole)) as a, gateway(config_for(a)) as g:
+        assert await said(g, asked()) == [{"delta": text}, DONE]
+
+
+async def test_the_type_of_a_message_event_may_stand_in_its_name_alone() -> None:
+    delta = b'event: content_block_delta\ndata: {"delta":{"type":"text_delta","text":"two"}}\n\n'
+    head, tail = builders.messages_stream("one")[:4], builders.messages_stream("one")[4:]
+    async with claude(events(*head, delta, *tail)) as a:
+        async with gateway(config_for(a), environ={"KEY": KEY}) as g:
+            assert await said(g, asked()) == [{"delta": "one"}, {"delta": "two"}, DONE]
 
 
 async def test_an_answer_that_comes_whole_is_translated_too() -> None:

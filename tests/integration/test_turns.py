@@ -38,6 +38,7 @@ SETTLED: dict[str, tuple[Script, bool, str]] = {
     "a stream that breaks off": (breaks_off(CHAT.content, then="fin"), True, "charged"),
     "an error event after content": (events(CHAT.content, builders.error_event()), True, "charged"),
     "a request fault": (status(400), False, "refunded"),
+    "a provider's own 499": (status(499), False, "refunded"),
     "a server error": (status(500), False, "refunded"),
     "no connection": (hangs_up(), False, "refunded"),
     "our own key refused": (status(401), False, "refunded"),

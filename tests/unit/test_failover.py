@@ -179,6 +179,28 @@ def test_a_transient_failure_is_retried_with_exponential_backoff_and_jitter() ->
     assert course == [(name, None, d) for name, d in zip("aaaab", delays, strict=True)]
 
 
+def limited(retry_after: float) -> AttemptFailed:
+    return AttemptFailed(Outcome.RATE_LIMITED, status=429, retry_after=retry_after)
+
+
+def test_what_a_provider_said_last_counts() -> None:
+    course = plan(A, B, retries=1)
+    play(course, limited(1.0), limited(60.0), limited(30.0), limited(40.0))
+    verdict = course.verdict()
+    assert isinstance(verdict, errors.UpstreamRateLimited)
+    assert verdict.retry_after == 40
+    course = plan(A, B, retries=1)
+    play(course, BROKEN, limited(60.0), limited(30.0))
+    assert course.verdict().retry_after == 30
+
+
+def test_what_the_key_before_said_counts_too() -> None:
+    course = plan(A, retries=1)
+    two_keys = Ready(Standing.READY, keys=(K1, K2))
+    play(course, BROKEN, limited(7.0), limited(9.0), ready=lambda _: two_keys)
+    assert course.verdict().retry_after == 7
+
+
 def test_every_provider_has_its_own_retries() -> None:
     assert names(play(plan(A, B, retries=1), *[DOWN] * 4)) == "aabb"
 

@@ -281,6 +281,11 @@ def test_an_expectation_in_http_1_0_is_ignored(value: str) -> None:
     assert not read(head(f"Expect: {value}", start="POST / HTTP/1.0")).expects
 
 
+def test_another_expectation_in_a_line_of_its_own_is_refused_too() -> None:
+    with pytest.raises(errors.UnknownExpectation):
+        read(head("Expect: 100-continue", "Expect: foo"))
+
+
 def test_another_expectation_is_refused_by_name() -> None:
     assert refused(head("Expect: 200-ok")).status == 417
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relayd.record import Usage
-from relayd.usage import TAIL, last_usage, merged, read_usage
+from relayd.usage import MAX_COUNT, TAIL, last_usage, merged, read_usage
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,11 @@ from relayd.usage import TAIL, last_usage, merged, read_usage
         ({"prompt_tokens": 3, "prompt_tokens_details": None}, Usage(3)),
         ({"prompt_tokens": -1, "completion_tokens": True}, None),
         ({"prompt_tokens": "3"}, None),
+        ({"prompt_tokens": MAX_COUNT, "completion_tokens": MAX_COUNT + 1}, Usage(MAX_COUNT)),
+        ({"prompt_tokens": 10**400}, None),
+        ({"input_tokens": 3, "cache_creation_input_tokens": 100}, Usage(103)),
+        ({"input_tokens": 3, "cache_creation_input_tokens": None}, Usage(3)),
+        ({"cache_creation_input_tokens": 100, "cache_read_input_tokens": 5}, Usage(100, None, 5)),
         ({}, None),
         (None, None),
         ([], None),
@@ -43,6 +48,11 @@ def test_one_alone_is_what_counts(one: Usage | None) -> None:
 def test_the_last_usage_in_bytes_is_found_without_parsing_the_rest() -> None:
     data = b'{"a":[{"usage":{"x":1}}, "usage" , {"usage": {"prompt_tokens":2}, "bro'
     assert last_usage(data) == {"prompt_tokens": 2}
+
+
+def test_a_word_of_the_same_name_hides_no_usage() -> None:
+    data = b'{"usage":{"input_tokens":2},"metadata":{"usage":"billing"}}'
+    assert last_usage(data) == {"input_tokens": 2}
 
 
 @pytest.mark.parametrize(
