@@ -3,7 +3,7 @@
 A look costs more than what it finds: the way into the kernel, the sleep and the waking, and caches
 that held something else meanwhile. So where events are dense, a loop that has nothing left to do
 waits a moment before it looks again, as a network card does with its interrupts. It never waits
-while there is something to do, and not at all where a moment brings but one event.
+while there is something to read, and not at all where a moment brings but one event.
 
 Does not know what an event is.
 """
@@ -70,7 +70,10 @@ class Gather:
 
 
 class Pauses:
-    """A `Gather` for a loop that looks by itself, as uvloop does, and is told of each read."""
+    """A `Gather` for a loop that looks by itself, as uvloop does, and is told of each read.
+
+    Whether others have asked for a turn meanwhile cannot be seen: theirs may come a `PAUSE` later.
+    """
 
     __slots__ = ("_asked", "_before", "_call_soon", "_gather", "_reads")
 
