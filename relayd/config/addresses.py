@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SOCKET_PATH = 107
 """Bytes of a unix socket's path: `sun_path` is 108 with its zero byte."""
 
+HIGHEST_PORT = 65_535
+
 CHAT_SUFFIX = "/chat/completions"
 LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 
@@ -32,9 +34,11 @@ _BASE = re.compile(
     re.IGNORECASE,
 )
 _REDIS = re.compile(
-    r"rediss?://(?:(?P<user>[^/@:\s]*):(?P<password>[^/@\s]*)@|[^/@:\s]*@)?" + _HOST +
-    r"(?::(?P<port>[0-9]{1,5}))?(?:/[0-9]{0,5})?(?:\?[!-~]*)?"
+    r"redis(?P<tls>s)?://(?:(?P<user>[^/@:\s]*):(?P<password>[^/@\s]*)@|[^/@:\s]*@)?" + _HOST +
+    r"(?::(?P<port>[0-9]{1,5}))?(?:/[0-9]{0,5})?(?(tls)(?:\?ssl_ca_certs=/[^&#?\s]+)?)"
 )  # fmt: skip
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
+"""What may be repeated of a wrong store URL: before a mere colon there may be a password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +118,12 @@ def is_loopback(host: str) -> bool:
 
 def listen(value: object) -> Listen:
     """`host:port`, `[v6]:port` or `unix:/path`."""
-    place = string(value)
-    if place.startswith("unix:"):
-        return _unix(place.removeprefix("unix:"))
-    match = _LISTEN.fullmatch(place)
+    if isinstance(value, str) and string(value).startswith("unix:"):
+        return _unix(value.removeprefix("unix:"))
+    match = _LISTEN.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise Wrong(
-            f'expected "host:port", "[::1]:port" or "unix:/path", got {describe(place)}; '
+            f'expected "host:port", "[::1]:port" or "unix:/path", got {describe(value)}; '
             "all addresses are 0.0.0.0 and [::]"
         )
     return Tcp(_host(match["host"]), _port(match["port"]))
@@ -172,19 +175,38 @@ def base_url(value: object) -> Base:
 def store_url(value: object) -> str:
     """`memory:`, `sqlite:PATH`, `redis://…` or `rediss://…`; returned as it is."""
     url = string(value)
-    if url == "memory:" or _REDIS.fullmatch(url):
+    if url == "memory:":
         return url
+    if url.startswith("sqlite:"):
+        return _sqlite(url)
+    if url.startswith(("redis:", "rediss:")):
+        return _redis(url)
+    scheme = _SCHEME.match(url)
+    raise Wrong(
+        'expected "memory:", "sqlite:/path/of/state.db", "redis://host:6379/0" or "rediss://…"'
+        + (f", got {describe(scheme[0])}…" if scheme else "")
+    )
+
+
+def _sqlite(url: str) -> str:
     path = url.removeprefix("sqlite:")
-    if path != url and path and not path.startswith(("//", ":")):
-        return url
-    if path.startswith(("//", ":")):
+    if path.startswith("//"):
+        raise Wrong('expected one slash after the colon: "sqlite:/path/of/state.db"')
+    if not path or path.startswith(":"):
         raise Wrong(
             'expected "sqlite:/path/of/state.db"; a count that is lost at exit is "memory:"'
         )
-    raise Wrong(
-        'expected "memory:", "sqlite:/path/of/state.db", "redis://host:6379/0" or "rediss://…", '
-        f"got {describe(url.split(':')[0])}…"
-    )
+    return url
+
+
+def _redis(url: str) -> str:
+    match = _REDIS.fullmatch(url)
+    if match is None or int(match["port"] or 0) > HIGHEST_PORT:  # not repeated: its password
+        raise Wrong(
+            'expected "redis://host:port/number" or "rediss://user:password@host:port/number", '
+            "with %40 for @ and %2F for / in a password; no query but ?ssl_ca_certs=/path of rediss"
+        )
+    return url
 
 
 def store_passwords(url: str) -> set[str]:
@@ -215,7 +237,7 @@ def _host(host: str) -> str:
 
 
 def _port(digits: str) -> int:
-    if int(digits) > 65_535:
+    if int(digits) > HIGHEST_PORT:
         raise Wrong(f"expected a port from 0 to 65535, got {digits}")
     return int(digits)
 

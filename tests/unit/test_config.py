@@ -233,7 +233,7 @@ def test_a_store_has_one_url() -> None:
     lines = problems("[store]\nurl='memory:'\nurl_env='U'\n" + ONE, U="redis://h/x")
     assert [line.partition("; ")[0][:45] for line in lines] == [
         "config.toml: store.url_env: expected url or u",
-        'config.toml: store.url_env: expected "memory:',
+        'config.toml: store.url_env: expected "redis:/',
     ]
 
 
