@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import __version__
-from .config import Config, ConfigError, from_environment, load
+from .config import Config, ConfigError, Unseen, from_environment, load
 from .surfaces import Surface
 
 EX_OK = 0
@@ -121,17 +121,12 @@ def configured(command: argparse.ArgumentParser) -> None:
     )
 
 
-def read_config(
-    args: argparse.Namespace,
-    environ: Mapping[str, str] = os.environ,
-    reader: Callable[[str], bytes] | None = None,
-) -> Config:
+def read_config(args: argparse.Namespace, unseen: Unseen = Unseen.NOTHING) -> Config:
     """The configuration that the options name; raises `ConfigError`."""
-    reader = reader or read_file
     listen = getattr(args, "listen", [])
     if args.env:
-        return from_environment(environ, reader, listen)
-    return load(config_path(args.config), environ, reader, listen)
+        return from_environment(os.environ, read_file, listen, unseen)
+    return load(config_path(args.config), os.environ, read_file, listen, unseen)
 
 
 def config_path(given: str | None) -> str:
@@ -159,24 +154,6 @@ def credentials_hidden() -> bool:
         return True
 
 
-class Unseen:
-    """Credentials that are there only when the service runs: each is taken for granted."""
-
-    folder = "/unseen"
-
-    def __init__(self) -> None:
-        self.environ = {**os.environ, "CREDENTIALS_DIRECTORY": self.folder}
-        self.warnings: list[str] = []
-
-    def read(self, path: str) -> bytes:
-        """A file's bytes; for a credential some that no other one has. Raises OSError."""
-        folder, _, name = path.rpartition("/")
-        if folder != self.folder:
-            return read_file(path)
-        self.warnings.append(f"credential {name}: only the running service can see it")
-        return b"unseen-%d" % len(self.warnings)
-
-
 def _serve(args: argparse.Namespace) -> int:
     from .daemon import serve
 
@@ -187,12 +164,11 @@ def _serve(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     from .resources import loop_factory, raise_file_limit
 
-    unseen = Unseen()
     hidden = not args.online and credentials_hidden()
-    config = read_config(args, unseen.environ, unseen.read) if hidden else read_config(args)
+    config = read_config(args, Unseen.CREDENTIALS if hidden else Unseen.NOTHING)
     loop_factory(config)  # raises what the service would
     scarce = raise_file_limit(config)  # the service may be granted more
-    for warning in (*config.warnings, *unseen.warnings, *([scarce] if scarce else ())):
+    for warning in (*config.warnings, *([scarce] if scarce else ())):
         print(f"warning: {warning}", file=sys.stderr)
     if args.online:
         from .online import check_online
@@ -220,7 +196,7 @@ def _healthcheck(args: argparse.Namespace) -> int:
     from .healthcheck import healthcheck
 
     try:
-        place = args.url or read_config(args)
+        place = args.url or read_config(args, Unseen.SECRETS)
     except ConfigError as error:
         _complain(error)
         return EX_FAILED  # a supervisor is promised 0 or 1
@@ -230,4 +206,4 @@ def _healthcheck(args: argparse.Namespace) -> int:
 def _top(args: argparse.Namespace) -> int:
     from .top import top
 
-    return top(read_config(args), args.once)
+    return top(read_config(args, Unseen.SECRETS), args.once)

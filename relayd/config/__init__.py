@@ -13,6 +13,7 @@ Opens no file and asks no clock: whoever calls hands in the environment and a fi
 from __future__ import annotations
 
 from .addresses import Listen, Tcp, Trusted, Unix
+from .credentials import Unseen
 from .environment import from_environment
 from .model import Config
 from .problems import ConfigError, Problem
@@ -72,6 +73,7 @@ __all__ = [
     "Trusted",
     "Unix",
     "Unknown",
+    "Unseen",
     "build",
     "from_environment",
     "load",

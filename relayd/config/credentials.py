@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from ..masking import names_key
 from .problems import Notes, Wrong
@@ -14,6 +15,15 @@ from .upstream import Provider, Secret
 
 MAX_KEY = 4096
 """Characters of a key; providers read heads of 8 KiB."""
+
+
+class Unseen(Enum):
+    """What only the running service can see, and whoever reads the configuration does not need:
+    it is taken for granted."""
+
+    NOTHING = "nothing"
+    CREDENTIALS = "credentials of systemd"
+    SECRETS = "keys, certificates and the store's URL, wherever they are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,12 @@ class Sources:
 
     environ: Mapping[str, str]
     read_file: Callable[[str], bytes]
+    unseen: Unseen = Unseen.NOTHING
+
+    @property
+    def needless(self) -> bool:
+        """True where no secret at all is asked for."""
+        return self.unseen is Unseen.SECRETS
 
     def variable(self, name: str) -> str:
         """The value of a variable; raises Wrong where it is not set or empty."""
@@ -45,6 +61,8 @@ class Sources:
 
     def from_credential(self, name: str) -> Secret:
         """The key in a credential that systemd handed over."""
+        if self.unseen is Unseen.CREDENTIALS:
+            return _assumed(name)
         folder = self.environ.get("CREDENTIALS_DIRECTORY")
         if not folder:
             raise Wrong(
@@ -91,6 +109,8 @@ def pool(
     used = [kind for kind, names in places.items() if names]
     if len(used) > 1:
         notes.add(f"{path}.{used[1]}", f"expected one place for keys, got {used[0]} too")
+    if sources.needless:
+        return tuple(_assumed(name) for kind in used for name in places[kind])
     fetch = {
         "key_env": sources.from_env,
         "key_file": sources.from_file,
@@ -107,7 +127,14 @@ def pool(
             first = found.setdefault(key.value, key)
             if first is not key:  # asking it twice would tell nothing new
                 notes.warn(f"{path}.{kind}", f"{first.label} and {key.label} hold the same key")
+            elif kind == "key_credential" and sources.unseen is Unseen.CREDENTIALS:
+                notes.warn(f"{path}.{kind}", f"{key.label}: only the running service can see it")
     return tuple(found.values())
+
+
+def _assumed(name: str) -> Secret:
+    """In the place of a key that is not seen: one that no other name has."""
+    return Secret(f"unseen-{name.encode().hex()}", name)
 
 
 def _secret(value: str, label: str, what: str) -> Secret:

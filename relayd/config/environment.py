@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..providers import KNOWN, known, variable
-from .credentials import Sources
+from .credentials import Sources, Unseen
 from .model import Config
 from .problems import Notes, Wrong
 from .reading import ReadFile, assemble, listening
@@ -26,11 +26,14 @@ WORDS |= {"0": False, "false": False, "no": False, "off": False}
 
 
 def from_environment(
-    environ: Mapping[str, str], read_file: ReadFile, listen: Sequence[str] = ()
+    environ: Mapping[str, str],
+    read_file: ReadFile,
+    listen: Sequence[str] = (),
+    unseen: Unseen = Unseen.NOTHING,
 ) -> Config:
     """The configuration that the environment describes; `listen` is what `--listen` said.
 
-    Raises ConfigError.
+    `unseen` is taken for granted. Raises ConfigError.
     """
     given = {name: value.strip() for name, value in environ.items() if value.strip()}
     notes = Notes(SOURCE, {"server.listen": "--listen" if listen else "PORT"})
@@ -45,7 +48,7 @@ def from_environment(
     table["provider"] = [
         _provider(number, name, given, no_train, notes) for number, name in enumerate(names, 1)
     ]
-    return assemble(listening(table, listen), Sources(environ, read_file), notes)
+    return assemble(listening(table, listen), Sources(environ, read_file, unseen), notes)
 
 
 def _names(given: Mapping[str, str], notes: Notes) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import doubts, resolve
 from .addresses import Tcp, store_passwords, store_url
-from .credentials import Sources, exposed, reason
+from .credentials import Sources, Unseen, exposed, reason
 from .model import Config
 from .problems import ConfigError, Notes, Problem, Wrong
 from .settings import (
@@ -39,11 +39,15 @@ ReadFile = Callable[[str], bytes]
 
 
 def load(
-    path: str, environ: Mapping[str, str], read_file: ReadFile, listen: Sequence[str] = ()
+    path: str,
+    environ: Mapping[str, str],
+    read_file: ReadFile,
+    listen: Sequence[str] = (),
+    unseen: Unseen = Unseen.NOTHING,
 ) -> Config:
     """The configuration in the TOML file at `path`; `listen` is what `--listen` said.
 
-    `read_file` takes a path and raises OSError. Raises ConfigError.
+    `read_file` takes a path and raises OSError. `unseen` is taken for granted. Raises ConfigError.
     """
     try:
         table = tomllib.loads(read_file(path).decode("utf-8-sig"))
@@ -58,7 +62,7 @@ def load(
         raise ConfigError([Problem(path, "", text)]) from error
     except RecursionError as error:
         raise ConfigError([Problem(path, "", "not TOML: nested too deep")]) from error
-    return build(table, path, environ, read_file, listen)
+    return build(table, path, environ, read_file, listen, unseen)
 
 
 def build(
@@ -67,11 +71,12 @@ def build(
     environ: Mapping[str, str],
     read_file: ReadFile,
     listen: Sequence[str] = (),
+    unseen: Unseen = Unseen.NOTHING,
 ) -> Config:
     """The configuration in a TOML table; `source` names it in messages. Raises ConfigError."""
     rename = {"server.listen": "--listen"} if listen else {}
     notes = Notes(source, rename)
-    return assemble(listening(table, listen), Sources(environ, read_file), notes)
+    return assemble(listening(table, listen), Sources(environ, read_file, unseen), notes)
 
 
 def listening(table: Table, listen: Sequence[str]) -> Table:
@@ -175,6 +180,8 @@ def _store(table: object, sources: Sources, notes: Notes) -> Store:
     if store.url_env:
         if given:
             notes.add("store.url_env", "expected url or url_env, got both")
+        if sources.needless:
+            return store
         try:
             return replace(store, url=store_url(sources.variable(store.url_env)))
         except Wrong as wrong:

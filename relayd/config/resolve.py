@@ -145,7 +145,7 @@ def _known_base(path: str, table: ProviderTable, kind: str, notes: Notes) -> Bas
 
 def _check_ca(path: str, ca_file: str, sources: Sources, notes: Notes) -> None:
     """A missing CA file would otherwise show only as a provider that is always down."""
-    if not ca_file:
+    if not ca_file or sources.needless:
         return
     try:
         content = sources.read_file(ca_file)

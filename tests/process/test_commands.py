@@ -142,10 +142,28 @@ async def test_a_daemon_of_the_environment_is_healthy(free_port: int) -> None:
 
 
 async def test_a_configuration_that_cannot_be_read_is_exit_1_too(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[[provider]]\nname = "groq"\nkey_env = "NOT_SET"\n')
+    (tmp_path / "config.toml").write_text('[[provider]]\nname = "groq"\nkey_evn = "KEY"\n')
     result = await run("healthcheck", "-c", str(tmp_path / "config.toml"))
     assert (result.code, result.out) == (1, "")
-    assert "NOT_SET is not set" in result.err
+    assert "provider[groq].key_evn: unknown key" in result.err
+
+
+async def test_a_daemon_is_asked_without_the_secrets_that_only_it_sees(
+    tmp_path: Path, free_port: int
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(
+        f'server.listen = "127.0.0.1:{free_port}"\nadmin.listen = "unix:{tmp_path}/none"\n'
+        'store.url_env = "NOT_SET"\n'
+        '[[provider]]\nname = "groq"\nkey_env = "NOT_SET"\n'
+        '[[provider]]\nname = "xai"\nkey_credential = "xai"\n'
+        '[[client]]\nname = "c"\nkey_file = "/not/there"\n'
+    )
+    asked = await run("healthcheck", "-c", str(file))
+    shown = await run("top", "--once", "-c", str(file))
+    assert asked.err == f"relayd: no answer from 127.0.0.1:{free_port}: connection refused\n"
+    assert shown.err.startswith(f"relayd: no answer from unix:{tmp_path}/none: no such file")
+    assert (asked.code, shown.code) == (1, 1)
 
 
 async def test_nobody_there_is_one_line_and_exit_1(free_port: int) -> None:

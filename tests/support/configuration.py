@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from relayd.config import Config, ConfigError, build
+from relayd.config import Config, ConfigError, Unseen, build
 
 ONE = '[[provider]]\nname = "one"\nbase_url = "http://127.0.0.1:9/v1"\n'
 TWO = ONE + '[[provider]]\nname = "two"\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m2"\n'
@@ -33,12 +33,16 @@ def files(**contents: bytes) -> Callable[[str], bytes]:
 
 
 def config(
-    text: str, read_file: Callable[[str], bytes] = no_file, listen: tuple[str, ...] = (), **env: str
+    text: str,
+    read_file: Callable[[str], bytes] = no_file,
+    listen: tuple[str, ...] = (),
+    unseen: Unseen = Unseen.NOTHING,
+    **env: str,
 ) -> Config:
-    return build(tomllib.loads(text), "config.toml", env, read_file, listen)
+    return build(tomllib.loads(text), "config.toml", env, read_file, listen, unseen)
 
 
 def problems(text: str, read_file: Callable[[str], bytes] = no_file, **env: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        config(text, read_file, (), **env)
+        config(text, read_file, (), Unseen.NOTHING, **env)
     return str(caught.value).splitlines()

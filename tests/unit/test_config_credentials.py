@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relayd.config import ConfigError
+from relayd.config import ConfigError, Unseen
 from relayd.config.credentials import MAX_KEY, reason
 from tests.support.configuration import ONE, config, files, problems
 
@@ -87,6 +87,35 @@ def test_a_credential_needs_systemd() -> None:
         "the credential groq needs CREDENTIALS_DIRECTORY: start relayd by systemd with "
         "LoadCredential="
     )
+
+
+CLIENTS = """
+[[client]]
+name = "a"
+key_file = "/é"
+[[client]]
+name = "b"
+key_credential = "b"
+"""
+
+
+def test_a_credential_that_only_the_service_sees_is_granted_and_told() -> None:
+    found = config(ONE + "key_credential = ['x', 'y']", unseen=Unseen.CREDENTIALS)
+    assert [key.label for key in found.providers[0].keys] == ["x", "y"]
+    assert found.warnings == (
+        "provider[one].key_credential: x: only the running service can see it",
+        "provider[one].key_credential: y: only the running service can see it",
+    )
+    with pytest.raises(ConfigError, match="the variable NONE is not set"):
+        config(ONE + "key_env = 'NONE'", unseen=Unseen.CREDENTIALS)
+
+
+@pytest.mark.parametrize("line", ["key_env = 'NONE'", "key_file = '/none'", "ca_file = '/none'"])
+def test_who_needs_no_secret_is_asked_for_none(line: str) -> None:
+    text = "store.url_env = 'NONE'\n" + ONE + line + CLIENTS
+    found = config(text, unseen=Unseen.SECRETS)
+    assert found.warnings == ()
+    assert len({client.digest for client in found.clients}) == 2
 
 
 def test_a_certificate_file_has_to_hold_one() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relayd.config import Config, ConfigError, Tcp, Unix, from_environment
+from relayd.config import Config, ConfigError, Tcp, Unix, Unseen, from_environment
 from relayd.providers import KNOWN
 from tests.support.configuration import no_file
 
@@ -33,6 +33,12 @@ def test_one_provider_and_its_key_are_enough() -> None:
     assert found.server.listen == (Tcp("127.0.0.1", 8080),)
     assert (found.store.url, found.quota.daily_turns) == ("memory:", 0)
     assert (found.source, found.warnings, found.named_routes) == ("environment", (), False)
+
+
+def test_who_needs_no_secret_is_asked_for_none() -> None:
+    environ = {"PROVIDER": "groq", "REDIS_URL": "?", "PORT": "81"}
+    found = from_environment(environ, no_file, unseen=Unseen.SECRETS)
+    assert found.server.listen == (Tcp("127.0.0.1", 81),)
 
 
 def test_fallbacks_follow_in_their_order() -> None:
