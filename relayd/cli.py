@@ -162,11 +162,11 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from .resources import loop_factory, raise_file_limit
+    from .resources import installed, raise_file_limit
 
     hidden = not args.online and credentials_hidden()
     config = read_config(args, Unseen.CREDENTIALS if hidden else Unseen.NOTHING)
-    loop_factory(config)  # raises what the service would
+    installed(config)  # raises what the service would
     scarce = raise_file_limit(config)  # the service may be granted more
     for warning in (*config.warnings, *([scarce] if scarce else ())):
         print(f"warning: {warning}", file=sys.stderr)

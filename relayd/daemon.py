@@ -22,11 +22,11 @@ from . import __version__
 from .activation import estate, given_sockets, open_doors
 from .app import App
 from .breaker import State
-from .config import Config, ConfigError, Problem
+from .config import Config, ConfigError
 from .engine import where
 from .handover import HandoverFailed, Predecessor, successor
 from .logsink import StreamSink
-from .resources import loop_factory, usable
+from .resources import installed, usable
 from .sdnotify import ActivationError, Notifier, journal_stream, watchdog_period
 from .server import ListenError
 
@@ -296,9 +296,7 @@ def serve(config: Config, read_again: Callable[[], Config] | None) -> int:
         except ActivationError as exc:
             sys.stderr.write(f"relayd: {exc}\n")
             return EX_FAILED
-        except ValueError as exc:
-            raise ConfigError([Problem(config.source, "store.url", str(exc))]) from exc
         return await daemon.run()
 
-    with asyncio.Runner(loop_factory=loop_factory(usable(config))) as runner:
+    with asyncio.Runner(loop_factory=installed(usable(config))) as runner:
         return runner.run(main())

@@ -1,4 +1,4 @@
-"""What this machine grants the process: open files, and the event loop.
+"""What this machine grants the process: open files, the event loop, the store's package.
 
 Knows which figures of the configuration need files. Does not know what is served.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from .config import Config, ConfigError, Loop, Problem
 from .gather import PAUSES, Gather, Pauses
+from .stores import open_store
 
 SPARE_FILES = 192
 """Descriptors besides connections of clients and to providers: listeners, log, store, epoll and a
@@ -45,6 +46,23 @@ def raise_file_limit(config: Config) -> Problem | None:
         f"{clients} clients, {exchanges} exchanges and {idle} idle connections need {need} files, "
         f"the limit is {limit}; raise LimitNOFILE= or lower the figures",
     )
+
+
+def installed(config: Config) -> Callable[[], asyncio.AbstractEventLoop]:
+    """The loop's factory, if all packages that the configuration needs are there. Raises
+    ConfigError with every one that is missing."""
+    problems: list[Problem] = []
+    try:
+        open_store(config.store.url)  # opens nothing yet
+    except ValueError as error:
+        problems.append(Problem(config.source, "store.url", str(error)))
+    try:
+        factory = loop_factory(config)
+    except ConfigError as error:
+        problems[:0] = error.problems
+    if problems:
+        raise ConfigError(problems)
+    return factory
 
 
 def loop_factory(config: Config) -> Callable[[], asyncio.AbstractEventLoop]:

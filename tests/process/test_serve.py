@@ -177,6 +177,21 @@ async def test_the_file_is_found_by_variable_and_by_systemds_folder(tmp_path: Pa
     assert (await ended("check", CONFIGURATION_DIRECTORY=str(tmp_path)))[0] == 0
 
 
+@pytest.mark.parametrize("command", ["check", "serve"])
+async def test_every_package_that_is_missing_is_named_at_once(
+    command: str, tmp_path: Path
+) -> None:
+    for package in ("redis", "uvloop"):
+        (tmp_path / f"{package}.py").write_text("raise ImportError")
+    wanted = text(None, ("127.0.0.1", 0), loop="uvloop")
+    file = written(tmp_path, f'store.url = "redis://h"\n{wanted}')
+    code, out, err = await ended(command, "-c", file, PYTHONPATH=str(tmp_path))
+    assert (code, out) == (78, "")
+    loop, store = err.splitlines()
+    assert loop == f'{file}: server.loop: uvloop is not installed: pip install "relayd[uvloop]"'
+    assert store.startswith(f"{file}: store.url: a redis store needs the redis package: pip ")
+
+
 # ---- listening
 
 
