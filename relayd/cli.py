@@ -14,6 +14,7 @@ from pathlib import Path
 
 from . import __version__
 from .config import Config, ConfigError, Unseen, from_environment, load
+from .standard import Unwritable, open_missing, write
 from .surfaces import Surface
 
 EX_OK = 0
@@ -32,14 +33,28 @@ Run = Callable[[argparse.Namespace], int]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    args = parser().parse_args(argv)
+    open_missing()
+    try:
+        code = _run(argv)
+        write("")  # what argparse has left in the buffer
+    except Unwritable as error:
+        print(f"relayd: {error}", file=sys.stderr)
+        return EX_FAILED
+    except KeyboardInterrupt:
+        return EX_FAILED
+    return code
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        args = parser().parse_args(argv)
+    except SystemExit as done:  # --help, --version, wrong usage
+        return int(done.code or EX_OK)
     try:
         code: int = args.run(args)
     except ConfigError as error:
         _complain(error)
         return EX_CONFIG
-    except KeyboardInterrupt:
-        return EX_FAILED
     return code
 
 
@@ -131,7 +146,7 @@ def read_config(args: argparse.Namespace, unseen: Unseen = Unseen.NOTHING) -> Co
 
 def config_path(given: str | None) -> str:
     """`-c`, `$RELAYD_CONFIG`, systemd's `$CONFIGURATION_DIRECTORY`, the default: in this order."""
-    if given:
+    if given is not None:
         return given
     if os.environ.get("RELAYD_CONFIG"):
         return os.environ["RELAYD_CONFIG"]
@@ -176,7 +191,7 @@ def _check(args: argparse.Namespace) -> int:
         return check_online(config)
     providers = ", ".join(provider.name for provider in config.providers)
     routes = ", ".join(route.name for route in config.routes)
-    print(f"{config.source}: ok; providers: {providers}; routes: {routes}")
+    write(f"{config.source}: ok; providers: {providers}; routes: {routes}\n")
     return EX_OK
 
 
@@ -196,7 +211,7 @@ def _healthcheck(args: argparse.Namespace) -> int:
     from .healthcheck import healthcheck
 
     try:
-        place = args.url or read_config(args, Unseen.SECRETS)
+        place = read_config(args, Unseen.SECRETS) if args.url is None else args.url
     except ConfigError as error:
         _complain(error)
         return EX_FAILED  # a supervisor is promised 0 or 1

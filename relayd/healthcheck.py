@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 
 from .config import Config, Listen, Tcp, Unix
 from .fetch import NoAnswer, fetch, knock
+from .masking import mask
 from .net import reason
+from .standard import write
 
 LIMIT = 2.0
 """Seconds for the whole answer: a supervisor that asks every few seconds must not pile up."""
@@ -33,7 +35,7 @@ def healthcheck(asked: str | Config) -> int:
     if problem:
         sys.stderr.write(f"relayd: {problem}\n")
         return 1
-    sys.stdout.write("ok\n")
+    write("ok\n")
     return 0
 
 
@@ -41,11 +43,16 @@ def _place(url: str) -> tuple[Listen, bool]:
     """Where to ask, and whether TLS is spoken there."""
     if url.startswith("unix:/"):
         return Unix(url.removeprefix("unix:")), False
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"expected http://host:port or unix:/path, got {url!r}")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
     tls = parts.scheme == "https"
-    return Tcp(parts.hostname, parts.port or (443 if tls else 80)), tls
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        expected = "http://host:port, https://host or unix:/path"
+        raise ValueError(f"--url: expected {expected}, got {mask(url)!r}")
+    return Tcp(parts.hostname, port or (443 if tls else 80)), tls
 
 
 async def _ask(place: Listen, tls: bool) -> str | None:

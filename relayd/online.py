@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-import sys
 from dataclasses import dataclass
 
 from . import __version__
@@ -18,6 +17,7 @@ from .config import Config, Provider, Secret
 from .dial import EYEBALLS_DELAY, tls_context
 from .fetch import Fetched, NoAnswer, fetch
 from .net import reason
+from .standard import write
 from .surfaces import Surface
 
 ANSWER_LIMIT = 15.0
@@ -39,7 +39,7 @@ def check_online(config: Config) -> int:
     """Check all providers at once; prints one line each, in their order. 0 if all are good."""
     findings = asyncio.run(_check_all(config))
     for provider, finding in zip(config.providers, findings, strict=True):
-        sys.stdout.write(f"{provider.name}: {finding.words}\n")
+        write(f"{provider.name}: {finding.words}\n")
     return 0 if all(finding.good for finding in findings) else 1
 
 

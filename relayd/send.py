@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import sys
 import time
 from dataclasses import replace
@@ -23,6 +22,7 @@ from .embed import Relay, route_trace
 from .masking import Masker
 from .net import reason
 from .record import Attempt, Record
+from .standard import Unwritable, write
 from .surfaces import Surface
 
 EX_FAILED = 1
@@ -45,8 +45,10 @@ def send(config: Config, path: str, surface: str, user: str | None, trace: str |
         return EX_FAILED
     journal = _Journal(config)
     done = False
-    with contextlib.suppress(_NobodyReads):
+    try:
         done = asyncio.run(_send(alone(config), journal, body, Surface(surface), user))
+    except Unwritable as exc:
+        _say(f"relayd: {exc}")
     told = _tell(journal.trace(), trace)
     return 0 if done and told and journal.complete else EX_FAILED
 
@@ -69,29 +71,15 @@ async def _send(
             reply = await relay.open(body, user=user, surface=surface)
         except errors.RelayError as error:
             journal.refused(error)
-            _write(errors.body(error, surface) + b"\n")
+            write(errors.body(error, surface) + b"\n")
             return False
         async with reply:
             try:
                 async for chunk in reply:
-                    _write(chunk)
+                    write(chunk)
             except errors.UpstreamError:
                 return False  # it broke off; the journal says so
     return True
-
-
-class _NobodyReads(Exception):
-    """Whoever read stdout has gone."""
-
-
-def _write(data: bytes) -> None:
-    try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        # What Python would flush at its end must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise _NobodyReads from None
 
 
 def _tell(trace: dict[str, Any], file: str | None) -> bool:

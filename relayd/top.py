@@ -19,6 +19,7 @@ from .config import Config, Listen
 from .events import EventReader
 from .fetch import NoAnswer, closing, knock, payloads, read_head
 from .net import reason
+from .standard import write
 from .status import FailedOverView, OpenView, ProviderView, Snapshot, TriedView, UserView
 from .statuspage import clock, duration, standing, wait
 
@@ -92,15 +93,13 @@ async def _show(listen: Listen, live: bool) -> None:
         async with aclosing(snapshots(listen)) as stream:
             async for snapshot in stream:
                 if not live:
-                    sys.stdout.write(whole(snapshot))
+                    write(whole(snapshot))
                     return
-                sys.stdout.write(("" if entered else ENTER) + screen(snapshot, colours))
-                sys.stdout.flush()
+                write(("" if entered else ENTER) + screen(snapshot, colours))
                 entered = True
     finally:
         if entered:
-            sys.stdout.write(LEAVE)
-            sys.stdout.flush()
+            write(LEAVE)
 
 
 # The stream.

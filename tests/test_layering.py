@@ -27,7 +27,7 @@ TIERS = {
     "httpsink fetch queuesink runtime visit smallapi embed",
     4: "endpoints session server asgi app status statuspage gauges admin",
     5: "daemon activation resources handover launcher cli demo send online healthcheck "
-    "__main__ top",
+    "__main__ top standard",
 }
 """Facts, decisions, parts that do I/O, work, service, process. Imports go down or stay level."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,81 @@ async def test_the_demonstration_prints_one_failover_and_the_streamed_text() -> 
     assert result.err == ""
 
 
+async def test_an_interrupted_demonstration_ends_in_silence() -> None:
+    async with real.relayd("demo") as running:
+        await running.line(lambda line: "PROVIDER" in line)
+        running.signal(signal.SIGINT)
+        assert await running.ended() == 1
+    assert running.err == []
+
+
+# ---- standard streams
+
+FULL = "relayd: stdout: cannot be written: no space left on device"
+GOOD = '[[provider]]\nname = "ollama"\n'
+
+
+async def redirected(command: str, more: str) -> tuple[int, list[str]]:
+    """Exit code and lines on stderr of a command whose streams a shell has redirected."""
+    process = await asyncio.create_subprocess_shell(
+        f"exec {sys.executable} -m relayd {command} {more}",
+        stderr=asyncio.subprocess.PIPE,
+        cwd=real.PROJECT,
+    )
+    _, err = await process.communicate()
+    return process.returncode or 0, err.decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("command", "unbuffered"),
+    [("--version", ""), ("--help", ""), ("check", ""), ("check", "1"), ("demo", "")],
+)
+async def test_a_full_disk_under_stdout_is_one_line(
+    command: str, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    monkeypatch.setenv("RELAYD_CONFIG", config_file(tmp_path, GOOD))
+    code, err = await redirected(command, ">/dev/full")
+    assert (code, err) == (1, [FULL])
+
+
+async def test_a_full_disk_under_stdout_fails_who_asks_a_daemon(
+    tmp_path: Path, free_port: int
+) -> None:
+    text = f'server.listen = "127.0.0.1:{free_port}"\nadmin.listen = "unix:{tmp_path}/a"\n'
+    async with real.daemon(tmp_path, text + GOOD, ("127.0.0.1", free_port)):
+        for command in ("healthcheck", "top --once"):
+            found = await redirected(f"{command} -c {tmp_path}/config.toml", ">/dev/full")
+            assert found == (1, [FULL])
+
+
+async def test_send_tells_a_full_disk_before_its_trace(tmp_path: Path) -> None:
+    async with ScriptedProvider(ok()) as a:
+        file, request = config_file(tmp_path, a), request_file(tmp_path)
+        code, (line, trace) = await redirected(f"send -c {file} {request}", ">/dev/full")
+    assert (code, line) == (1, FULL)
+    assert json.loads(trace)["status"] == 200
+
+
+async def test_send_works_without_any_standard_stream(tmp_path: Path) -> None:
+    async with ScriptedProvider(ok()) as a:
+        file, request, trace = config_file(tmp_path, a), request_file(tmp_path), tmp_path / "trace"
+        command = f"send -c {file} --trace {trace} {request}"
+        assert await redirected(command, "<&- >&- 2>&-") == (0, [])
+    assert json.loads(trace.read_text())["status"] == 200
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_a_daemon_serves_without_any_standard_stream(
+    loop: str, tmp_path: Path, free_port: int
+) -> None:
+    text = f'[server]\nloop = "{loop}"\nlisten = "127.0.0.1:{free_port}"\n'
+    file = config_file(tmp_path, GOOD, more=text)
+    command = f"exec {sys.executable} -m relayd serve -c {file} <&- >&- 2>&-"
+    async with real.program("sh", "-c", command) as running:
+        await running.answers(("127.0.0.1", free_port))
+
+
 # ---- healthcheck
 
 
@@ -205,10 +281,20 @@ async def test_silence_ends_after_two_seconds() -> None:
     assert "within 2 s" in result.err
 
 
-async def test_another_scheme_is_named() -> None:
-    result = await run("healthcheck", "--url", "ftp://127.0.0.1")
-    assert result.code == 1
-    assert "expected http://host:port or unix:/path" in result.err
+@pytest.mark.parametrize(
+    "url", ["ftp://127.0.0.1", "http://h:abc", "http://h:0", "http://h:65536", "http://[::1", ""]
+)
+async def test_a_wrong_url_is_told_with_its_option(url: str) -> None:
+    result = await run("healthcheck", "--url", url)
+    assert (result.code, result.out) == (1, "")
+    expected = "http://host:port, https://host or unix:/path"
+    assert result.err == f"relayd: --url: expected {expected}, got {url!r}\n"
+
+
+async def test_an_empty_name_of_a_file_is_not_the_default() -> None:
+    result = await run("check", "-c", "")
+    assert result.code == 78
+    assert result.err.startswith("cannot be read: ")
 
 
 class Plain:
@@ -344,9 +430,9 @@ async def test_send_ends_when_nobody_reads(tmp_path: Path) -> None:
         )
         _, err = await process.communicate()
     lines = err.decode().splitlines()
-    assert lines[-1] == "code 1"
-    assert json.loads(lines[-2])["status"] == 200
-    assert len(lines) == 2
+    assert lines[0] == "relayd: stdout: cannot be written: broken pipe"
+    assert json.loads(lines[1])["status"] == 200
+    assert lines[2:] == ["code 1"]
 
 
 # ---- check --online
