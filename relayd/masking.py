@@ -43,8 +43,8 @@ _LOOKS = tuple(
             rf"\1 {MASK}",
             True,
         ),
-        # x-api-key: KEY, api-key: KEY; also as a JSON member.
-        (r"(api[-_ ]?key\"?\s*:\s*\"?)[^\s\"',;<>]+", rf"\1{MASK}", True),
+        # x-api-key: KEY, api-key: KEY; also as a JSON member. Not what is said of such a name.
+        (r"(api[-_ ]?key\"?\s*:\s*\"?)(?!unknown key;)[^\s\"',;<>]+", rf"\1{MASK}", True),
         # ?key=KEY, &api_key=KEY, password=KEY. The look-behind starts a match only at the
         # start of a word, so a long word is scanned once.
         (

@@ -55,8 +55,7 @@ def _names(given: Mapping[str, str], notes: Notes) -> list[str]:
     """The providers in the order in which they are asked."""
     notes.rename["provider"] = "PROVIDER"
     if "PROVIDER" in given:
-        fallbacks = [name.strip() for name in given.get("FALLBACK", "").split(",")]
-        return [given["PROVIDER"], *filter(None, fallbacks)]
+        return _chain(given["PROVIDER"], given.get("FALLBACK", ""), notes)
     if "FALLBACK" in given:
         notes.warn("FALLBACK", "has no effect without PROVIDER")
     preferred = given.get("DEFAULT_PROVIDER")
@@ -68,6 +67,17 @@ def _names(given: Mapping[str, str], notes: Notes) -> list[str]:
             "PROVIDER", "not set; set it, or the key of a known provider such as OPENAI_API_KEY"
         )
     return found
+
+
+def _chain(first: str, fallbacks: str, notes: Notes) -> list[str]:
+    names = [first]
+    for name in filter(None, map(str.strip, fallbacks.split(","))):
+        if name in names:
+            before = "is PROVIDER" if name == first else "stands here before"
+            notes.add("FALLBACK", f"{describe(name)} {before}; name each provider once")
+        else:
+            names.append(name)
+    return names
 
 
 def _provider(

@@ -52,7 +52,11 @@ _VARIABLE = matching(
     "the name of an environment variable in upper case, never the key itself",
     shown=False,
 )
-_CREDENTIAL = matching(re.compile(r"(?!\.)[A-Za-z0-9_.-]{1,255}"), "the name of a credential")
+_CREDENTIAL = matching(
+    re.compile(r"(?!\.)[A-Za-z0-9_.-]{1,255}"),
+    "the name of a credential, never the key itself",
+    shown=False,
+)
 _PROVIDER = matching(NAME, "a name of letters, digits, `-`, `_` and `.`")
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = matching(re.compile(rf"(?!_){_LABEL}(\.{_LABEL})*"), "a host name")

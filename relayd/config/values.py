@@ -171,10 +171,10 @@ def choice(kind: type[E]) -> Reader[E]:
     values = [member.value for member in kind]
 
     def read(value: object) -> E:
-        if string(value) not in values:
+        if not isinstance(value, str) or value not in values:
             shown = " | ".join(f'"{name}"' for name in values)
             raise Wrong(f"expected {shown}, got {describe(value)}")
-        return kind(string(value))
+        return kind(value)
 
     return read
 
@@ -210,9 +210,11 @@ def one_of(choices: tuple[str, ...]) -> Reader[str]:
     """A string of `choices`."""
 
     def read(value: object) -> str:
-        if string(value) not in choices:
-            raise Wrong(f"unknown name {describe(value)}; {suggest(string(value), choices)}")
-        return string(value)
+        if not isinstance(value, str):
+            raise Wrong(f"expected one of: {', '.join(choices)}; got {describe(value)}")
+        if value not in choices:
+            raise Wrong(f"unknown name {describe(value)}; {suggest(value, choices)}")
+        return value
 
     return read
 
@@ -326,4 +328,5 @@ def _of(name: str, item: object, reader: Reader[T]) -> T:
     try:
         return reader(item)
     except Wrong as wrong:
-        raise Wrong(*(f"{name}: {words}" for words in wrong.texts)) from wrong
+        # No colon behind the name: with one, `api-key` would have the look of a key to the mask.
+        raise Wrong(*(f"{describe(name)} is wrong: {words}" for words in wrong.texts)) from wrong

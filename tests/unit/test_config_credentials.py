@@ -6,6 +6,7 @@ import pytest
 
 from relayd.config import ConfigError, Unseen
 from relayd.config.credentials import MAX_KEY, reason
+from relayd.masking import mask
 from tests.support.configuration import ONE, config, files, problems
 
 READ = files(
@@ -62,7 +63,10 @@ def test_one_key_in_two_places_is_used_once() -> None:
         ("key_file = '/binary'", "key_file: the file /binary holds no text"),
         ("key_file = '/two'", "key_file: the file /two holds a blank, a control or"),
         ("key_credential = 'none'", "key_credential: the credential none cannot be read"),
-        ("key_credential = '../good'", "key_credential: expected the name of a credential"),
+        (
+            "key_credential = 's3cr3t/S3CR3T'",
+            "key_credential: expected the name of a credential, never the key itself",
+        ),
         ("key_env = 'A'\nkey_file = '/good'", "key_file: expected one place for keys, got key_env"),
     ],
 )
@@ -108,6 +112,26 @@ def test_a_credential_that_only_the_service_sees_is_granted_and_told() -> None:
     )
     with pytest.raises(ConfigError, match="the variable NONE is not set"):
         config(ONE + "key_env = 'NONE'", unseen=Unseen.CREDENTIALS)
+
+
+def test_a_key_in_the_place_of_a_credentials_name_is_not_shown() -> None:
+    found = config(ONE + "key_credential = 'sk-proj-S3CR3T'", unseen=Unseen.CREDENTIALS)
+    assert "S3CR3T" not in str(found.warnings)
+    assert len(found.warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("query = { api-key = 5 }", 'query: "api-key" is wrong: expected a string, got 5'),
+        ("extra_body = { api_key = inf }", '"api_key" is wrong: expected what JSON can say, got'),
+        ("api_key = 'k'", "api_key: unknown key; a key never stands in the file"),
+    ],
+)
+def test_what_is_said_of_a_keys_name_is_not_taken_for_a_key(line: str, words: str) -> None:
+    (told,) = problems(ONE + line)
+    assert words in told
+    assert mask(told) == told
 
 
 @pytest.mark.parametrize("line", ["key_env = 'NONE'", "key_file = '/none'", "ca_file = '/none'"])

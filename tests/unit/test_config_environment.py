@@ -133,7 +133,11 @@ def test_fallbacks_without_a_provider_are_told() -> None:
         ({"DEFAULT_PROVIDER": "groq"}, "GROQ_API_KEY: the variable GROQ_API_KEY is not set"),
         ({"PROVIDER": "gorq"}, 'GORQ_BASE_URL: missing; "gorq" is no known provider; did you mea'),
         ({"PROVIDER": "ollama", "OLLAMA_BASE_URL": "h"}, "OLLAMA_BASE_URL: expected a URL such as"),
-        (GROQ | {"FALLBACK": "groq"}, 'FALLBACK: "groq" is the name of an earlier [[provider]]'),
+        (GROQ | {"FALLBACK": "groq"}, 'FALLBACK: "groq" is PROVIDER; name each provider once'),
+        (
+            GROQ | {"FALLBACK": "ollama, ollama"},
+            'FALLBACK: "ollama" stands here before; name each provider once',
+        ),
         (GROQ | {"GROQ_API_KEY": "a b"}, "GROQ_API_KEY: the variable GROQ_API_KEY holds a blank"),
         (GROQ | {"PORT": "http"}, 'PORT: expected a whole number from 0 to 65535, got "http"'),
         (GROQ | {"PORT": "65536"}, "PORT: expected a whole number from 0 to 65535, got 65536"),
@@ -143,7 +147,7 @@ def test_fallbacks_without_a_provider_are_told() -> None:
         (GROQ | {"REDIS_URL": "http://h"}, 'REDIS_URL: expected "memory:", "sqlite:/path/of/state'),
         (
             {"PROVIDER": "openrouter", "OPENROUTER_API_KEY": "k", "ATTRIBUTION_TITLE": "é"},
-            "ATTRIBUTION_*: X-OpenRouter-Title: expected printable ASCII",
+            'ATTRIBUTION_*: "X-OpenRouter-Title" is wrong: expected printable ASCII',
         ),
     ],
 )

@@ -49,6 +49,7 @@ def test_what_looks_like_a_key_is_masked(text: str, masked: str) -> None:
         "mail user@host.example",
         "key_credential, key_sha256, key_env",
         "the key is missing",
+        "config.toml: provider[a].api_key: unknown key; did you mean",
         "a basic plan lacks this",
         "send a bearer token here, or bearer authentication",
         "model gpt-4o-mini-2024-07-18 does not exist",
