@@ -126,8 +126,8 @@ class Log:
             self._say(self._wall(), level, event, message, fields)
 
     def lost(self, lines: int) -> None:
-        """Says that the sink dropped `lines` that nobody read: made to be its `report`."""
-        message = f"{lines} log lines lost: the reader of the log is too slow"
+        """Says that the sink dropped `lines`: made to be its `report`."""
+        message = f"{lines} log lines lost: a slow reader or a full disk"
         self._say(self._wall(), "warning", "log_lines_lost", message, {"lines": lines})
 
     def close(self) -> None:

@@ -103,7 +103,7 @@ class Admin:
     """What answers on `[admin] listen`. `start` it once, `stop` it once, in the same event loop.
 
     `public` is the server whose clients are counted; `endpoints` answers the probes. `told` is the
-    engine's journal.
+    engine's journal; `lost` says how many lines of the log got lost.
     """
 
     def __init__(
@@ -113,12 +113,14 @@ class Admin:
         endpoints: Endpoints,
         public: Server,
         told: Told,
+        lost: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._link = link
         self._endpoints = endpoints
         self._public = public
         self._told = told
+        self._lost = lost
         self._now = told.now
         self._status = Status(
             engine, link, told.picture, lambda: public.connections, lambda: public.draining
@@ -252,7 +254,8 @@ class Admin:
         return self._status.snapshot(self._now(), time.time())
 
     def _figures(self) -> list[Family | Distribution]:
-        live = gauges(self._engine, self._link, self._public.connections, self._now())
+        connections, lost = self._public.connections, self._lost()
+        live = gauges(self._engine, self._link, connections, lost, self._now())
         return [*self._told.tally.figures(), *live]
 
     def _rules(self) -> Rules:

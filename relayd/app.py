@@ -36,7 +36,8 @@ def _to_nobody(line: bytes) -> None:
 class App:
     """A relayd. `start` it once, `stop` it once; both in the same event loop.
 
-    `write` takes log lines. `admin`: there is an admin listener, whatever the configuration says.
+    `write` takes log lines, `lost` says how many of them got lost. `admin`: there is an admin
+    listener, whatever the configuration says.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class App:
         config: Config,
         *,
         write: Callable[[bytes], None] = _to_nobody,
+        lost: Callable[[], int] = int,
         priorities: bool = False,
         text: bool = False,
         admin: bool = False,
@@ -72,7 +74,7 @@ class App:
             self.engine.fault,
             self.engine.journal.exchange,
         )
-        self.admin = self._admin(told) if told else None
+        self.admin = self._admin(told, lost) if told else None
         self._patience: asyncio.Timeout | None = None
 
     @property
@@ -164,10 +166,10 @@ class App:
 
     # Inside.
 
-    def _admin(self, told: Told) -> Admin:
+    def _admin(self, told: Told, lost: Callable[[], int]) -> Admin:
         from .admin import Admin
 
-        return Admin(self.engine, self.runtime.link, self.endpoints, self.server, told)
+        return Admin(self.engine, self.runtime.link, self.endpoints, self.server, told, lost)
 
     def _format(self, config: Config) -> str:
         if config.log.format is Format.AUTO:

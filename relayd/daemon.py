@@ -77,6 +77,7 @@ class Daemon:
         self._app = App(
             config,
             write=self._sink.write,
+            lost=lambda: self._sink.lost,
             priorities=journal_stream(os.environ, sys.stdout.fileno()),
             text=sys.stdout.isatty(),
             admin=bool(self._given.admin),

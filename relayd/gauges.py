@@ -16,8 +16,8 @@ from .status import streams
 from .stores.link import Link
 
 
-def gauges(engine: Engine, link: Link, connections: int, now: float) -> list[Family]:
-    """All of them; `now` is loop time in seconds, `connections` the clients'."""
+def gauges(engine: Engine, link: Link, connections: int, lost: int, now: float) -> list[Family]:
+    """All of them; `now` is loop time in seconds, `connections` the clients', `lost` log lines."""
     running = engine.open.values()
     return [
         _one("gauge", "relayd_build_info", "The version that runs.", ("version",), __version__),
@@ -62,6 +62,12 @@ def gauges(engine: Engine, link: Link, connections: int, now: float) -> list[Fam
         ),
         _one("gauge", "relayd_store_up", "1 while the store answers.", value=link.available),
         _one("counter", "relayd_store_lost_total", "Times the store went away.", value=link.lost),
+        _one(
+            "counter",
+            "relayd_log_lines_lost_total",
+            "Log lines that a slow reader or a full disk did not take.",
+            value=lost,
+        ),
     ]
 
 

@@ -49,14 +49,16 @@ class StreamSink:
     In a running loop lines wait for a batch; outside of one they are written at once. Whoever made
     it closes it, in the loop or after it. `report(lines)` is called when something could be
     written again after lines were lost; a reader that has gone (EPIPE) is not worth a report.
+    `lost` counts all lines that were, reported or not.
     """
 
     def __init__(self, fd: int, limit: int = BUFFER_LIMIT) -> None:
         self.report: Callable[[int], None] = lambda lines: None
+        self.lost = 0
         self._limit = limit
         self._lines: deque[bytes] = deque()
         self._held = 0
-        self._lost = 0
+        self._untold = 0
         self._delivered = False
         self._state = _IDLE
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -67,7 +69,7 @@ class StreamSink:
         """Takes one line; drops and counts it if `limit` bytes wait already."""
         held = self._held + len(line)
         if held > self._limit or self._state is _CLOSED:
-            self._lost += 1
+            self._drop(1)
             return
         self._held = held
         self._lines.append(line)
@@ -135,7 +137,7 @@ class StreamSink:
                 self._end()
                 return True
             except OSError:  # a full disk: these lines are gone, the next may find room
-                self._lost += batch.count(b"\n")
+                self._drop(batch.count(b"\n"))
                 self._held -= len(batch)
                 continue
             self._delivered = True
@@ -143,6 +145,10 @@ class StreamSink:
             if sent < len(batch):
                 self._lines.appendleft(batch[sent:])
         return True
+
+    def _drop(self, lines: int) -> None:
+        self._untold += lines
+        self.lost += lines
 
     def _batch(self) -> bytes:
         lines = [self._lines.popleft()]
@@ -155,8 +161,8 @@ class StreamSink:
     def _confess(self) -> None:
         # Only after a success: a report that is lost itself must not cause the next one.
         delivered, self._delivered = self._delivered, False
-        if self._lost and delivered and self._state is not _CLOSED:
-            lost, self._lost = self._lost, 0
+        if self._untold and delivered and self._state is not _CLOSED:
+            lost, self._untold = self._untold, 0
             self.report(lost)
 
     def _rest(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -24,7 +25,7 @@ from relayd import __version__
 from tests.support import builders
 from tests.support.client import Address, RawClient
 from tests.support.provider import Peer, Request, ScriptedProvider
-from tests.support.real import PROJECT, Running, daemon, on_loop, relayd
+from tests.support.real import PROJECT, Running, daemon, on_loop, program, relayd
 from tests.support.scripts import events, ok
 
 CHAT = "/v1/chat/completions"
@@ -190,6 +191,19 @@ async def test_every_package_that_is_missing_is_named_at_once(
     loop, store = err.splitlines()
     assert loop == f'{file}: server.loop: uvloop is not installed: pip install "relayd[uvloop]"'
     assert store.startswith(f"{file}: store.url: a redis store needs the redis package: pip ")
+
+
+async def test_log_lines_that_a_full_disk_does_not_take_are_counted(tmp_path: Path) -> None:
+    admin = str(tmp_path / "admin.sock")
+    config = f'admin.listen = "unix:{admin}"\n' + text(None, ("127.0.0.1", 0))
+    command = f"exec {sys.executable} -m relayd serve -c {written(tmp_path, config)} >/dev/full"
+    async with program("sh", "-c", command) as running:
+        await running.answers(admin)
+        async with RawClient(admin) as client:
+            page = ""
+            while not re.search(r"(?m)^relayd_log_lines_lost_total [1-9]", page):
+                page = (await client.get("/metrics")).text
+    assert "# TYPE relayd_log_lines_lost_total counter" in page
 
 
 # ---- listening

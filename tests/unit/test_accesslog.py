@@ -497,3 +497,4 @@ def test_lost_lines_are_reported_whatever_the_level() -> None:
     book = Book(level="error")
     book.log.lost(12)
     assert (book.line["event"], book.line["lines"]) == ("log_lines_lost", 12)
+    assert book.line["message"] == "12 log lines lost: a slow reader or a full disk"

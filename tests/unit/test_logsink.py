@@ -240,6 +240,7 @@ async def test_lines_beyond_the_limit_are_dropped_and_reported(pipe: Pipe) -> No
         sink.write(LINE)
     got = await pipe.expect(room + 1000 + len(b"lost 15\n"))
     assert got[room:] == 10 * LINE + b"lost 15\n"
+    assert sink.lost == 15
     sink.close()
 
 
@@ -307,6 +308,7 @@ def test_a_full_disk_loses_lines_but_not_the_sink(monkeypatch: pytest.MonkeyPatc
         sink.write(b"three\n")
         sink.close()
     assert reports == [2]
+    assert sink.lost == 2
 
 
 # ---- the end
