@@ -26,7 +26,8 @@ from tests.support.service import Streams, asking, config, readers
 RUNNER = PROJECT / "tests" / "support" / "systemd_ns.sh"
 NEEDED = ("unshare", "nsenter", "systemctl", "pgrep")
 PACKAGES = ("relayd", "h11", "uvloop")
-UNITS = ("relayd.service", "relayd.socket", "relayd@.service", "relayd@.socket")
+TEMPLATES = ("relayd@.service", "relayd@.socket", "relayd-admin@.socket")
+UNITS = ("relayd.service", "relayd.socket", *TEMPLATES)
 
 LOOPS = ["asyncio", "uvloop"]
 
@@ -379,4 +380,23 @@ async def test_instances_share_the_turns_of_a_user(unit: Unit) -> None:
                 statuses.append((await client.post_json(CHAT, chat())).status)
         assert statuses == [200, 200, 429, 429]
         sockets = ("relayd@1.socket", "relayd@2.socket")
+        await systemd.do("stop", *sockets, "relayd@1", "relayd@2")
+
+
+async def test_instances_have_an_admin_listener_each(unit: Unit) -> None:
+    systemd = unit.systemd
+    # A path in the place of the fixed port, which may be in use on this machine.
+    other = "[Socket]\nListenStream=\nListenStream=/run/relayd-admin-%i.sock\n"
+    systemd.drop_in("relayd-admin@.socket", other)
+    sockets = [f"relayd{kind}@{number}.socket" for number in (1, 2) for kind in ("", "-admin")]
+    async with ScriptedProvider(ok_json(), name="a") as a:
+        unit.write(a)
+        await systemd.do("daemon-reload")
+        await systemd.do("start", *sockets)
+        for instance in (1, 2):
+            async with RawClient(f"{systemd.root}/run/relayd-admin-{instance}.sock") as client:
+                answer = await client.get("/status")  # the first request starts the service
+            assert answer.status == 200
+            async with RawClient(f"{systemd.root}/run/relayd-{instance}.sock") as client:
+                assert (await client.post_json(CHAT, chat())).status == 200
         await systemd.do("stop", *sockets, "relayd@1", "relayd@2")

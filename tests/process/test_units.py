@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from relayd import activation
 from tests.support.client import RawClient, Response
 from tests.support.provider import ScriptedProvider
 from tests.support.real import NGINX, PROJECT, Running, free_port, need, nginx
@@ -18,6 +19,7 @@ from tests.support.scripts import ok_json, status
 SYSTEMD = PROJECT / "systemd"
 SERVICES = ["relayd.service", "relayd@.service"]
 UNITS = [*SERVICES, "relayd.socket", "relayd@.socket"]
+ADMIN = "relayd-admin@.socket"
 PROGRAM = "/opt/relayd/venv/bin/relayd"
 MOST_EXPOSED = 15
 """Ten times the exposure that `systemd-analyze security` may find."""
@@ -52,14 +54,17 @@ def default(key: str) -> float:
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
     """Copies whose program exists here; templates also as their instance 1."""
-    for name in UNITS:
+    for name in (*UNITS, ADMIN):
         text = (SYSTEMD / name).read_text().replace(PROGRAM, "/bin/true")
         for copy in (name, name.replace("@.", "@1.")):
             (tmp_path / copy).write_text(text)
     return tmp_path
 
 
-@pytest.mark.parametrize("unit", [*UNITS, "relayd@1.service", "relayd@1.socket"])
+INSTANCES = ["relayd@1.service", "relayd@1.socket", "relayd-admin@1.socket"]
+
+
+@pytest.mark.parametrize("unit", [*UNITS, *INSTANCES])
 async def test_systemd_reads_each_unit_without_a_warning(units: Path, unit: str) -> None:
     judge = ("verify", "--recursive-errors=no", "--man=no", str(units / unit))
     code, output = await run("systemd-analyze", *judge)
@@ -105,6 +110,13 @@ def test_an_instance_differs_from_the_single_service_only_where_it_must() -> Non
     one, many = settings(SERVICES[0]), settings(SERVICES[1])
     differ = {name for name in one.keys() | many.keys() if one.get(name) != many.get(name)}
     assert differ == {"Description", "Requires", "After", "RuntimeDirectory", "SyslogIdentifier"}
+
+
+def test_each_instance_has_an_admin_listener_of_its_own() -> None:
+    given = settings(ADMIN)
+    assert given["ListenStream"] == ["127.0.0.1:909%i"]
+    assert given["FileDescriptorName"] == [activation.ADMIN]
+    assert given["Service"] == ["relayd@%i.service"]
 
 
 @pytest.mark.parametrize("unit", UNITS)
