@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..providers import known
-from .addresses import Listen, is_loopback
+from .addresses import LOCAL_NAMES, Listen, Tcp, is_loopback
 from .problems import Notes
 from .settings import Quota, Routing, Server, Unknown
 from .tables import ProviderTable
 from .upstream import Client, Provider, Route
 
+WILDCARDS = frozenset({"0.0.0.0", "::"})
 EVERYONE = 0
 """Prefix length of a network that holds every address."""
 
@@ -32,6 +33,29 @@ def about_provider(path: str, table: ProviderTable, provider: Provider, notes: N
     entry = known(provider.kind)
     if entry.needs_key and not provider.keys and table.base_url is None:
         notes.warn(path, f"{provider.kind} answers nobody without a key; set key_env")
+
+
+def about_itself(
+    places: Iterable[Listen], providers: Iterable[Provider], notes: Notes
+) -> None:
+    """Providers that are relayd itself: a request would go round until the deadline."""
+    own = [place for place in places if isinstance(place, Tcp)]
+    for provider in providers:
+        for place in own:
+            if place.port == provider.port and _meets(provider.host, place):
+                notes.warn(
+                    f"provider[{provider.name}].base_url",
+                    f"relayd itself listens on {place}; choose another port for one of them",
+                )
+
+
+def _meets(host: str, place: Tcp) -> bool:
+    """Whether a connection to `host` may arrive at the listener, as far as names can tell."""
+    own = place.host.lower()
+    if host == own:
+        return True
+    either = bool(LOCAL_NAMES & {host.rstrip("."), own.rstrip(".")})
+    return is_loopback(host) and (own in WILDCARDS or (place.local and either))
 
 
 def about_routes(

@@ -115,6 +115,7 @@ def assemble(table: Table, sources: Sources, notes: Notes) -> Config:
     found = tuple(provider for provider in providers.values() if provider)
     doubts.about_routes(routes, found, named, notes)
     doubts.about_routing(routing, named, notes)
+    doubts.about_itself((*server.listen, *admin.listen), found, notes)
     doubts.about_access(server, admin.listen, quota, clients, notes)
     secrets |= {key.value for provider in found for key in provider.keys}
     secrets = secrets.union(store_passwords(store.url), *map(exposed, found))

@@ -8,6 +8,7 @@ from tests.support.configuration import ONE, ROUTES, TWO, config
 
 FAR = '[[provider]]\nname="far"\nbase_url="http://far.example/v1"\n'
 CLIENT = f'[[client]]\nname="c"\nkey_sha256="{"0" * 64}"\n'
+AT = '[[provider]]\nname="at"\nbase_url="http://{}/v1"\n'
 GROQ = '[[provider]]\nname="groq"\n'
 
 
@@ -58,6 +59,26 @@ GROQ = '[[provider]]\nname="groq"\n'
             'server.trusted_proxies = ["10.0.0.0/8", "::/0"]\n' + ONE,
             "server.trusted_proxies: with ::/0 any client may say which user it is",
         ),
+        (
+            '[[provider]]\nname="llamacpp"',
+            "provider[llamacpp].base_url: relayd itself listens on 127.0.0.1:8080; choose another",
+        ),
+        (
+            'server.listen = "localhost:81"\n' + AT.format("127.0.0.1:81"),
+            "provider[at].base_url: relayd itself listens on localhost:81",
+        ),
+        (
+            'server.listen = "127.0.0.1:81"\n' + AT.format("localhost:81"),
+            "provider[at].base_url: relayd itself listens on 127.0.0.1:81",
+        ),
+        (
+            'server.listen = "0.0.0.0:81"\n' + AT.format("127.0.0.1:81") + CLIENT,
+            "provider[at].base_url: relayd itself listens on 0.0.0.0:81",
+        ),
+        (
+            'admin.listen = "127.0.0.1:81"\n' + AT.format("127.0.0.1:81"),
+            "provider[at].base_url: relayd itself listens on 127.0.0.1:81",
+        ),
     ],
 )
 def test_a_doubt_is_told(text: str, warning: str) -> None:
@@ -87,6 +108,10 @@ def test_a_cap_without_clients_is_shared_by_all_strangers() -> None:
         'server.trusted_proxies = ["10.0.0.0/8"]\n' + ONE,
         "routing.unknown='reject'\n" + ROUTES,
         "clocks.deadline = 60\n" + ONE,
+        'server.listen = ["127.0.0.1:81", "unix:/a"]\n' + AT.format("127.0.0.1:82"),
+        'server.listen = "127.0.0.1:81"\n' + AT.format("[::1]:81"),
+        'server.listen = "127.0.0.1:81"\n' + AT.format("127.0.0.2:81"),
+        'server.listen = "0.0.0.0:81"\n' + AT.format("10.0.0.1:81") + CLIENT,
     ],
 )
 def test_what_is_meant_is_not_doubted(text: str) -> None:
