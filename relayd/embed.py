@@ -60,6 +60,7 @@ class Relay:
     ) -> None:
         self._runtime = Runtime(Setup.of(config), journal or Logged(), store)
         self._running: dict[asyncio.Task[None], Wake] = {}
+        self._closed = False
 
     @classmethod
     def from_file(
@@ -82,6 +83,7 @@ class Relay:
 
     async def aclose(self) -> None:
         """End what still runs, as a drain does, and close connections and store."""
+        self._closed = True
         for wake in self._running.values():
             wake.interrupt(Why.DRAINING)
         if self._running:
@@ -113,9 +115,11 @@ class Relay:
         `messages`), as JSON bytes or as a mapping. `user` is whose turns are counted. `route` picks
         a route by name instead of the body's `model`. `deadline` in seconds from now; the earlier
         of it and the route's wins. Cancelling the call, like closing the reply early, closes the
-        upstream connection. Raises an `errors.RelayError`, or `ValueError` for a `request_id`
-        other than 1 to 128 characters of `[A-Za-z0-9._:-]`.
+        upstream connection. Raises an `errors.RelayError`, `ValueError` for a `request_id` other
+        than 1 to 128 characters of `[A-Za-z0-9._:-]`, or `RuntimeError` once the relay is closed.
         """
+        if self._closed:  # nobody would close what it left open
+            raise RuntimeError("this relay is closed: call open() inside of its `async with` block")
         if request_id is not None and not is_request_id(request_id.encode()):
             raise ValueError("request_id: expected 1 to 128 characters of [A-Za-z0-9._:-]")
         loop = asyncio.get_running_loop()

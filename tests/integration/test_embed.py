@@ -203,6 +203,15 @@ async def test_closing_the_relay_refuses_what_has_no_answer_yet() -> None:
             await task
 
 
+async def test_a_closed_relay_opens_nothing() -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            pass
+        with pytest.raises(RuntimeError, match=r"this relay is closed: call open\(\) inside"):
+            await relay.open(builders.chat())
+    assert a.connections == 0
+
+
 async def test_a_reader_that_does_not_read_stops_the_provider() -> None:
     endless = Endless(8000)
     async with ScriptedProvider(endless) as a:
