@@ -44,6 +44,9 @@ PULL = 1.0
 PROBE_WAIT = 1.0
 """`retry_in` while the probe's place is taken: its lease may be long, its answer seldom is."""
 
+ASK_LIMIT = 2
+"""Times `store.timeout` that an exchange waits for a probe's place, deaf to its client then."""
+
 OnChange = Callable[[str, State, State, str], None]
 
 
@@ -121,7 +124,7 @@ class Breakers:
         self._told: dict[str, State] = {}
         self._fleet = Fleet()
         self._lock = asyncio.Lock()
-        self._asking: set[asyncio.Task[Permit | None]] = set()
+        self._asking: dict[str, asyncio.Task[Permit | None]] = {}
 
     def configure(self, policy: Policy) -> None:
         """The policy for verdicts from now on; a running cooldown keeps its end."""
@@ -157,30 +160,37 @@ class Breakers:
     async def admit(self, provider: str, now: float, lease_until: float) -> Permit | None:
         """A permit, or None if the breaker is open or its probe's place is taken.
 
-        The place is given up by itself at `lease_until`, the deadline of the exchange.
+        The place is given up by itself at `lease_until`, the deadline of the exchange. One at a
+        time asks a shared store for it: there may be another provider, so the others do not wait.
         """
         if (permit := self.closed(provider)) is not None:
             return permit
         row = self._table.rows[provider]
-        if self._state(provider, row, now) is OPEN or probing(row, now):
+        if self._is_taken(provider, row, now) or provider in self._asking:
             return None
         if self._link.local is not None:
             return self._probe_here(provider, now, lease_until)
-        asking = asyncio.create_task(self._probe_there(provider, now, lease_until))
-        self._asking.add(asking)
-        asking.add_done_callback(self._asking.discard)
+        asking = asyncio.create_task(self._probe_there(provider, lease_until))
+        self._asking[provider] = asking
+        asking.add_done_callback(lambda _: self._asking.pop(provider))
+        in_time = False
         try:
-            return await asyncio.shield(asking)
-        except asyncio.CancelledError:
-            # The place may have been taken for one who has left: give it back as soon as known.
-            asking.add_done_callback(_give_back)
-            raise
+            limit = min(ASK_LIMIT * self._link.timeout, lease_until - now)
+            await asyncio.wait([asking], timeout=limit)
+            in_time = asking.done()
+            return asking.result() if in_time else None
+        finally:
+            if not in_time:
+                # The place may be taken for one who has left: give it back as soon as known.
+                asking.add_done_callback(_give_back)
 
     def judge(self, permit: Permit, verdict: Verdict, now: float) -> None:
         """Apply the verdict of a permit (`Permit.settle` calls this)."""
-        name = permit.name
+        name, probe = permit.name, permit.state is not CLOSED
         row = self._table.rows.get(name, NEW)
         after = judge(row, permit.generation, verdict, self._policy, now)
+        if after is row and not probe:
+            return  # what changes nothing is no news: hundreds may fail after the trip
         if after is not row:
             self._table.rows[name] = after
             if (after.until is None) is not (row.until is None):
@@ -188,7 +198,6 @@ class Breakers:
                 self._fleet.generations[name] = permit.shared + 1
             self._announce(name, state(after, now), self._reason(verdict, row))
         if self._link.local is None:
-            probe = permit.state is not CLOSED
             self._fleet.tell(News(name, permit.shared, verdict, probe, now))
 
     def rest(self, name: str, until: float) -> None:
@@ -200,13 +209,10 @@ class Breakers:
 
     def resting(self, name: str, now: float) -> float:
         """Seconds of rest left; 0 when it does not rest."""
-        until = self._table.rests.get(name)
-        if until is None:
-            return 0.0
+        until = self._table.rests.get(name, now)
         if until <= now:
-            del self._table.rests[name]
-            return 0.0
-        return until - now
+            self._table.rests.pop(name, None)
+        return max(until - now, 0.0)
 
     def snapshot(self, now: float) -> list[dict[str, str | float]]:
         """For `/health`: `name`, `state`, `since` (seconds ago) and `retry_in` (seconds)."""
@@ -215,8 +221,7 @@ class Breakers:
     # inside
 
     def _describe(self, name: str, now: float) -> dict[str, str | float]:
-        row = self._table.rows.get(name, NEW)
-        look = self.look(name, now)
+        row, look = self._table.rows.get(name, NEW), self.look(name, now)
         since = entered(row, now) if row.generation else self.began
         return {
             "name": name,
@@ -243,6 +248,9 @@ class Breakers:
         if found is HALF_OPEN:
             self._announce(name, found, "the cooldown is over")
         return found
+
+    def _is_taken(self, name: str, row: Row, now: float) -> bool:
+        return self._state(name, row, now) is OPEN or probing(row, now)
 
     def _announce(self, name: str, new: State, reason: str) -> None:
         old = self._told.get(name, CLOSED)
@@ -297,23 +305,24 @@ class Breakers:
         fleet.generations[name] = row.generation
         self._announce(name, state(row, now), "seen by another relayd")
 
-    async def _probe_there(self, name: str, now: float, lease_until: float) -> Permit | None:
+    async def _probe_there(self, name: str, lease_until: float) -> Permit | None:
         clock = asyncio.get_running_loop().time
         async with self._lock:
-            row = self._table.rows.get(name, NEW)
-            if row.until is not None and probing(row, now):
-                return None  # one of those who waited for the lock before has it
+            if (permit := self.closed(name)) is not None:
+                return permit  # the fleet's word came while the lock was waited for
+            row, now = self._table.rows[name], clock()
+            if self._is_taken(name, row, now):
+                return None
             try:
                 await self._tell_the_store(clock)
+                now = clock()
                 step = self._link.store.probe
                 given, row = await self._link.ask(step, name, lease_until - now, now)
             except StoreAway:
-                return self._probe_here(name, now, lease_until)
+                return self._probe_here(name, clock(), lease_until)
             self._adopt(name, row, now)
             row = self._table.rows[name]
-            if row.until is None:
-                return self._permit(name, CLOSED, row)
-            return self._permit(name, HALF_OPEN, row) if given else None
+            return self._permit(name, HALF_OPEN, row) if given else self.closed(name)
 
     async def _tell_the_store(self, clock: Callable[[], float]) -> None:
         fleet, ask, store = self._fleet, self._link.ask, self._link.store
@@ -337,8 +346,5 @@ class Breakers:
 
 
 def _give_back(asking: asyncio.Task[Permit | None]) -> None:
-    if asking.cancelled() or asking.exception() is not None:
-        return
-    permit = asking.result()
-    if permit is not None:
+    if not asking.cancelled() and asking.exception() is None and (permit := asking.result()):
         permit.settle(Verdict.NEUTRAL, asyncio.get_running_loop().time())

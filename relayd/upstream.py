@@ -40,6 +40,7 @@ ONE_WRITE = 65536
 LINGER = 2.0
 """Seconds granted to a provider that keeps the connection open after its last event."""
 
+
 def attempt(job: Job, reach: Reach, clock: Clock, epoch: float) -> Awaitable[Answer]:
     """Ask one provider once. `epoch`: what the wall clock said at loop time 0."""
     return _Call(job, reach, clock, epoch).run()

@@ -46,7 +46,7 @@ class Link:
         self.local = store if isinstance(store, MemoryStore) else None
         self.available = True
         self.lost = 0
-        self._timeout = timeout
+        self.timeout = timeout
         self._on_store = on_store
         self._wait = FIRST_WAIT
         self._found = 0.0
@@ -59,10 +59,10 @@ class Link:
         if not self.available:
             raise StoreAway("the store is away", asked=False)
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self.timeout):
                 return await step(*args, **kwargs)
         except TimeoutError as error:
-            away = StoreAway(f"no answer within {self._timeout:g} s")
+            away = StoreAway(f"no answer within {self.timeout:g} s")
             away.__cause__ = error
         except StoreAway as error:
             away = error
@@ -80,7 +80,7 @@ class Link:
             search.cancel()
             await asyncio.gather(search, return_exceptions=True)
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self.timeout):
                 await self.store.close()
         except (StoreAway, TimeoutError):
             pass  # it is away: there is nothing left to close
@@ -103,7 +103,7 @@ class Link:
             await asyncio.sleep(self._wait)
             self._wait = min(self._wait * 2, LONGEST_WAIT)
             try:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(self.timeout):
                     await self.store.read(clock())
             except (StoreAway, TimeoutError):
                 continue

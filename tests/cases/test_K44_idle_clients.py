@@ -92,7 +92,6 @@ async def test_while_an_exchange_still_runs_it_answers_them_once_more() -> None:
         assert (await running).status == 200
 
 
-
 async def test_a_connection_that_was_never_used_may_still_bring_its_first_request() -> None:
     # A client that has just connected is about to ask: closing would look like a failure to it.
     async with ScriptedProvider(slow(20.0, ok())) as a, AsyncExitStack() as stack:

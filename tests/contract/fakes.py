@@ -26,15 +26,20 @@ class Mood(Enum):
 
 
 class Moody:
-    """A store in memory that says it is elsewhere; `asked` names every step."""
+    """A store in memory that says it is elsewhere; `asked` names every step.
+
+    `trip`: seconds of the way there and back."""
 
     def __init__(self) -> None:
         self.inner = MemoryStore()
         self.mood = Mood.WELL
+        self.trip = 0.0
         self.asked: list[str] = []
 
     async def _step(self, name: str, step: Callable[[], Awaitable[T]]) -> T:
         self.asked.append(name)
+        if self.trip:
+            await asyncio.sleep(self.trip)
         if self.mood is Mood.AWAY:
             raise StoreAway("moody: sent away")
         if self.mood is not Mood.SILENT:

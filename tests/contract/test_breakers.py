@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
 
-from relayd.breaker import Policy, State, Verdict
+from relayd.breaker import MOST, Policy, State, Verdict
 from relayd.breakers import CLEAR, PROBE_WAIT, Breakers, Look, Permit
 from relayd.stores import StoreAway
 from relayd.stores.link import Link
@@ -492,9 +493,10 @@ async def test_news_are_told_at_once_and_others_seen_within_a_second(
 
 
 async def test_news_beyond_the_limit_are_forgotten_oldest_first(one: Relayd, store: Moody) -> None:
-    one.breakers.configure(Policy(failures=10**6))
-    for _ in range(1500):
-        await one.ask(Verdict.FAILURE)
+    one.breakers.configure(Policy(failures=MOST))
+    for name in ("a", "b"):
+        for _ in range(750):
+            await one.ask(Verdict.FAILURE, name)
     await one.agree()
     assert store.asked.count("judge") == 1024
 
@@ -513,3 +515,93 @@ async def test_a_closed_breaker_admits_at_once_and_another_does_not(relayd: Rela
     assert relayd.breakers.closed("a") is None, "half-open: one probe at a time"
     await relayd.ask(Verdict.SUCCESS)
     assert relayd.breakers.closed("a") is not None
+
+
+# ------------------------------------------------------------------ a store that is far away
+
+
+@dataclass
+class Asked:
+    """What became of one who asked for a permit, and how long that took."""
+
+    permit: Permit | None
+    took: float
+
+
+async def ask_at_once(relayd: Relayd, number: int, lease: float = 600.0) -> list[Asked]:
+    """So many exchanges ask for `a` at the same moment."""
+
+    async def ask() -> Asked:
+        began = now()
+        permit = await relayd.breakers.admit("a", began, began + lease)
+        return Asked(permit, now() - began)
+
+    return await asyncio.gather(*(ask() for _ in range(number)))
+
+
+async def half_open(relayd: Relayd, store: Moody, trip: float) -> None:
+    """The cooldown of `a` is over, the store knows it, and is `trip` seconds away from now on."""
+    await relayd.trip()
+    await relayd.agree()
+    await later(10)
+    store.trip = trip
+
+
+async def keep_busy(relayd: Relayd) -> asyncio.Task[None]:
+    """A synchronisation is on its way and will be for long: 100 failures of `b` are to be told."""
+    relayd.breakers.configure(Policy(failures=MOST))
+    for _ in range(100):
+        await relayd.ask(Verdict.FAILURE, "b")
+    busy = asyncio.create_task(relayd.agree())
+    await asyncio.sleep(0)
+    return busy
+
+
+async def test_a_verdict_that_changes_nothing_is_no_news(one: Relayd, store: Moody) -> None:
+    permits = [await one.admitted() for _ in range(600)]
+    for permit in permits:
+        permit.settle(Verdict.FAILURE, now())
+    await one.agree()
+    assert store.asked.count("judge") == POLICY.failures
+    assert store.inner.rows["a"].until is not None
+
+
+async def test_one_asks_a_far_store_for_the_place_and_the_others_do_not_wait(
+    one: Relayd, store: Moody
+) -> None:
+    await half_open(one, store, 0.02)
+    first, *others = await ask_at_once(one, 200)
+    assert first.permit is not None
+    assert first.took == pytest.approx(0.02)
+    assert {(each.permit, each.took) for each in others} == {(None, 0.0)}
+    assert store.asked.count("probe") == 1
+
+
+@pytest.mark.parametrize(("lease", "most"), [(600.0, 0.5), (0.1, 0.1)])
+async def test_who_asks_waits_for_twice_the_stores_timeout_or_the_deadline_at_most(
+    one: Relayd, store: Moody, lease: float, most: float
+) -> None:
+    await half_open(one, store, 0.2)
+    busy = await keep_busy(one)
+    (asked,) = await ask_at_once(one, 1, lease)
+    assert asked.permit is None
+    assert asked.took == pytest.approx(most)
+    await busy
+    await later(1)
+    assert (await one.admitted()).state is State.HALF_OPEN, "the place that came late is free again"
+
+
+async def test_a_close_that_is_seen_while_the_place_is_waited_for_admits_without_asking(
+    one: Relayd, two: Relayd, store: Moody
+) -> None:
+    await half_open(one, store, 0.0)
+    await two.agree()
+    await two.ask(Verdict.SUCCESS)
+    await two.agree()
+    store.trip = 0.02
+    looking = asyncio.create_task(one.agree())
+    await asyncio.sleep(0)
+    asked = store.asked.count("probe")
+    assert (await one.admitted()).state is State.CLOSED
+    await looking
+    assert store.asked.count("probe") == asked

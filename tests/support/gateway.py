@@ -100,9 +100,7 @@ async def gateway(
         await app.stop(drain)
 
 
-def config_for(
-    *providers: ScriptedProvider | Mapping[str, Any], **sections: Any
-) -> dict[str, Any]:
+def config_for(*providers: ScriptedProvider | Mapping[str, Any], **sections: Any) -> dict[str, Any]:
     """A configuration table: these providers in order, a free loopback port, and `sections`.
 
     `config_for(a, b, clocks={"idle": 1}, route=[{"name": "r", "providers": ["a"]}])`. A provider

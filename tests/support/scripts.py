@@ -1,6 +1,6 @@
 """Ready-made scripts for `ScriptedProvider`, and addresses where nobody answers.
 
-    ScriptedProvider(status(503), ok())       # fails once, then works
+ScriptedProvider(status(503), ok())       # fails once, then works
 """
 
 from __future__ import annotations

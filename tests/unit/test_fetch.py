@@ -20,9 +20,7 @@ async def test_a_peer_that_says_no_farewell_over_tls_is_not_waited_for(
     one, other = ends()
     peer = Peer(other, serving(version))  # type: ignore[arg-type]
     shaking = asyncio.create_task(peer.shake())
-    reader, writer = await asyncio.open_connection(
-        sock=one, ssl=trusting(), server_hostname=NAME
-    )
+    reader, writer = await asyncio.open_connection(sock=one, ssl=trusting(), server_hostname=NAME)
     await shaking
     with other:
         if said:

@@ -28,6 +28,7 @@ def sent(fields: Fields, surface: Surface) -> bytes:
     """What of a head goes upstream."""
     return crossing(dict(reversed(fields)), fields, surface)
 
+
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHERS = [surface for surface in Surface if surface is not Surface.MESSAGES]
 
