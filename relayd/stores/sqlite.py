@@ -6,14 +6,13 @@ load the lock between processes is taken once for many steps. `BEGIN IMMEDIATE` 
 first read, so that no step decides on figures that another process is changing. In WAL mode a
 process may be killed at any instant: a transaction is in the file as a whole or not at all.
 
-Knows `quota`, `breaker` and SQL. Rows are JSON on the machine's monotonic clock, which starts
-again with the machine: whoever opens the file first after that forgets the breakers and the rests.
+The steps themselves are `sql`. Rows are on the machine's monotonic clock, which starts again with
+the machine: whoever opens the file first after that forgets the breakers and the rests.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import queue
 import sqlite3
 import threading
@@ -21,9 +20,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ..breaker import Policy, Row, Verdict, judge, probe
-from ..quota import KEPT_DAYS, Grant, Tally, Turn, decide
-from . import Probe, Settlement, Shared, StoreAway
+from ..breaker import Policy, Row, Verdict
+from ..quota import Grant, Tally, Turn
+from . import Probe, Settlement, Shared, StoreAway, sql
 
 T = TypeVar("T")
 
@@ -39,36 +38,6 @@ between makes it more, and breakers and rests are forgotten then, too."""
 
 VERSION = 2
 """`user_version` of the file; another one is refused rather than guessed at."""
-
-SCHEMA = """
-CREATE TABLE days (n INTEGER PRIMARY KEY, day TEXT UNIQUE NOT NULL);
-CREATE TABLE turns (
-    day TEXT, user TEXT, turns INTEGER NOT NULL, free INTEGER NOT NULL, PRIMARY KEY (day, user)
-) WITHOUT ROWID;
-CREATE TABLE leases (
-    day TEXT, user TEXT, id TEXT, free INTEGER NOT NULL, ends REAL NOT NULL,
-    PRIMARY KEY (day, user, id)
-) WITHOUT ROWID;
-CREATE TABLE tallies (
-    ledger TEXT, day TEXT, user TEXT, turns INTEGER NOT NULL, free INTEGER NOT NULL,
-    PRIMARY KEY (ledger, day, user)
-) WITHOUT ROWID;
-CREATE TABLE breakers (name TEXT PRIMARY KEY, row TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE rests (name TEXT PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE boot (began REAL NOT NULL);
-"""
-
-ADD = """
-INSERT INTO turns VALUES (?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET turns = turns + excluded.turns, free = free + excluded.free
-"""
-
-USED = """
-SELECT coalesce(sum(turns), 0), coalesce(sum(free), 0) FROM (
-    SELECT turns, free FROM turns WHERE day = :day AND user = :user
-    UNION ALL SELECT 1 - free, free FROM leases WHERE day = :day AND user = :user
-)
-"""
 
 
 class Step(NamedTuple):
@@ -92,34 +61,29 @@ class SqliteStore:
         self._file = _File(path, timeout)
 
     async def reserve(self, turn: Turn) -> Grant:
-        return await self._do(lambda db: _reserve(db, turn))
+        return await self._do(lambda db: sql.reserve(db, turn))
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
-        await self._do(lambda db: _settle(db, settlements))
+        await self._do(lambda db: sql.settle(db, settlements))
 
     async def add(self, ledger: str, tallies: Sequence[Tally]) -> None:
-        await self._do(lambda db: _add(db, ledger, tallies))
+        await self._do(lambda db: sql.add(db, ledger, tallies))
 
     async def probe(self, name: str, lease: float, now: float) -> Probe:
-        return await self._do(lambda db: _probe(db, name, lease, now))
+        return await self._do(lambda db: sql.probe(db, name, lease, now))
 
     async def judge(
         self, name: str, generation: int, verdict: Verdict, policy: Policy, age: float, now: float
     ) -> Row:
-        def act(db: sqlite3.Connection) -> Row:
-            row = _load(db, name)
-            after = judge(row, generation, verdict, policy, now - age)
-            if after is not row:
-                _save(db, name, after)
-            return after
-
-        return await self._do(act)
+        return await self._do(
+            lambda db: sql.judge(db, name, generation, verdict, policy, now - age)
+        )
 
     async def rest(self, name: str, seconds: float, now: float) -> None:
-        await self._do(lambda db: _rest(db, name, now + seconds))
+        await self._do(lambda db: sql.rest(db, name, now + seconds))
 
     async def read(self, now: float) -> Shared:
-        return await self._do(lambda db: _read(db, now))
+        return await self._do(lambda db: sql.read(db, now))
 
     async def close(self) -> None:
         """End the thread after what was asked before; a later step fails. Once is enough."""
@@ -223,7 +187,7 @@ def _open(path: str, timeout: float) -> sqlite3.Connection:
         db.execute("BEGIN IMMEDIATE")
         found = db.execute("PRAGMA user_version").fetchone()[0]
         if found == 0:
-            for statement in SCHEMA.split(";"):
+            for statement in sql.SCHEMA.split(";"):
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {VERSION}")
         elif found != VERSION:
@@ -242,9 +206,7 @@ def _forget_earlier_boot(db: sqlite3.Connection) -> None:
     found = db.execute("SELECT began FROM boot").fetchone()
     if found is not None and abs(found[0] - began) <= SAME_BOOT:
         return
-    for name, text in db.execute("SELECT name, row FROM breakers").fetchall():
-        _save(db, name, Row(generation=_row(text).generation + 1))  # it must not repeat
-    db.execute("DELETE FROM rests")
+    sql.forget(db)
     db.execute("DELETE FROM boot")
     db.execute("INSERT INTO boot VALUES (?)", (began,))
 
@@ -264,83 +226,3 @@ def _write_ahead(db: sqlite3.Connection, deadline: float) -> None:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
         time.sleep(LOOK_AGAIN)
-
-
-# turns
-
-
-def _reserve(db: sqlite3.Connection, turn: Turn) -> Grant:
-    _begin(db, turn.day)
-    key = {"day": turn.day, "user": turn.user}
-    ended = "DELETE FROM leases WHERE day = :day AND user = :user AND ends <= :wall"
-    db.execute(ended, {**key, "wall": turn.wall})
-    grant = decide(turn, *db.execute(USED, key).fetchone())
-    if grant.granted:
-        lease = (turn.day, turn.user, turn.id, grant.free, turn.ends)
-        db.execute("INSERT INTO leases VALUES (?, ?, ?, ?, ?)", lease)
-    return grant
-
-
-def _settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> None:
-    for turn, charged in settlements:
-        end = "DELETE FROM leases WHERE day = ? AND user = ? AND id = ? RETURNING free"
-        held = db.execute(end, (turn.day, turn.user, turn.id)).fetchone()
-        if held is not None and charged:
-            db.execute(ADD, (turn.day, turn.user, 1 - held[0], held[0]))
-
-
-def _add(db: sqlite3.Connection, ledger: str, tallies: Sequence[Tally]) -> None:
-    for day, user, turns, free in ((t.day, t.user, t.turns, t.free) for t in tallies):
-        _begin(db, day)
-        key = (ledger, day, user)
-        known = "SELECT turns, free FROM tallies WHERE ledger = ? AND day = ? AND user = ?"
-        before = db.execute(known, key).fetchone() or (0, 0)
-        db.execute("INSERT OR REPLACE INTO tallies VALUES (?, ?, ?, ?, ?)", (*key, turns, free))
-        db.execute(ADD, (day, user, turns - before[0], free - before[1]))
-
-
-def _begin(db: sqlite3.Connection, day: str) -> None:
-    if db.execute("SELECT 1 FROM days WHERE day = ?", (day,)).fetchone():
-        return
-    db.execute("INSERT INTO days (day) VALUES (?)", (day,))
-    db.execute("DELETE FROM days WHERE n <= (SELECT max(n) FROM days) - ?", (KEPT_DAYS,))
-    for table in ("turns", "leases", "tallies"):
-        db.execute(f"DELETE FROM {table} WHERE day NOT IN (SELECT day FROM days)")
-
-
-# breakers
-
-
-def _load(db: sqlite3.Connection, name: str) -> Row:
-    found = db.execute("SELECT row FROM breakers WHERE name = ?", (name,)).fetchone()
-    return _row(found[0]) if found else Row()
-
-
-def _row(text: str) -> Row:
-    generation, since, until, trips, probe_until, failures = json.loads(text)
-    return Row(generation, since, until, trips, probe_until, tuple(failures))
-
-
-def _save(db: sqlite3.Connection, name: str, row: Row) -> None:
-    db.execute("INSERT OR REPLACE INTO breakers VALUES (?, ?)", (name, json.dumps(row)))
-
-
-def _probe(db: sqlite3.Connection, name: str, lease: float, now: float) -> Probe:
-    row = _load(db, name)
-    taken = probe(row, now, now + lease)
-    if taken is None:
-        return Probe(False, row)
-    _save(db, name, taken)
-    return Probe(True, taken)
-
-
-def _rest(db: sqlite3.Connection, name: str, until: float) -> None:
-    longer = "INSERT INTO rests VALUES (?, ?) ON CONFLICT DO UPDATE SET until = max(until, ?)"
-    db.execute(longer, (name, until, until))
-
-
-def _read(db: sqlite3.Connection, now: float) -> Shared:
-    db.execute("DELETE FROM rests WHERE until <= ?", (now,))
-    rows = {name: _row(text) for name, text in db.execute("SELECT name, row FROM breakers")}
-    rests = {name: until - now for name, until in db.execute("SELECT name, until FROM rests")}
-    return Shared(rows, rests)
