@@ -36,6 +36,10 @@ SAME_BOOT = 10.0
 """Seconds by which two figures for the start of one machine may differ: a clock that is set in
 between makes it more, and breakers and rests are forgotten then, too."""
 
+ROOM = 262_144
+"""Bytes that must be free when the file is opened: what a batch of steps may add at most, roughly.
+With less, a store on a full disk would come back only to fail at the first step, again and again."""
+
 VERSION = 2
 """`user_version` of the file; another one is refused rather than guessed at."""
 
@@ -194,11 +198,19 @@ def _open(path: str, timeout: float) -> sqlite3.Connection:
             words = f"{path} is of schema version {found}, expected {VERSION}: move it away"
             raise sqlite3.DatabaseError(words)
         _forget_earlier_boot(db)
+        _find_room(db)
         db.execute("COMMIT")
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _find_room(db: sqlite3.Connection) -> None:
+    # It stays filled: what one transaction makes and drops would never be written.
+    db.execute("CREATE TABLE IF NOT EXISTS room (filler)")
+    db.execute("DELETE FROM room")
+    db.execute("INSERT INTO room VALUES (zeroblob(?))", (ROOM,))
 
 
 def _forget_earlier_boot(db: sqlite3.Connection) -> None:

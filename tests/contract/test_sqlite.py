@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,17 @@ def unspoil(path: Path) -> bytes:
     found = path.read_bytes()
     path.unlink()
     return found
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """No file may grow beyond that, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def spend(store: SqliteStore, id: str, day: str = "2026-03-01") -> int:
@@ -205,3 +218,27 @@ async def test_a_writer_of_a_new_file_is_waited_for(path: Path) -> None:
     assert (await reading).rows == {}
     await store.close()
     writer.close()
+
+
+async def test_a_full_disk_is_an_absence_until_there_is_room_for_more_than_a_step(
+    store: SqliteStore, path: Path
+) -> None:
+    assert await spend(store, "1") == 1
+    await store.close()
+    again = SqliteStore(str(path))
+    with files_of_at_most(sqlite_store.ROOM // 2):
+        for _ in range(3):
+            with pytest.raises(StoreAway, match="sqlite: OperationalError"):
+                await again.read(0.0)
+    assert await spend(again, "2") == 2
+    await again.close()
+
+
+async def test_a_file_does_not_grow_by_being_opened(path: Path) -> None:
+    sizes = set()
+    for _ in range(3):
+        store = SqliteStore(str(path))
+        await store.read(0.0)
+        await store.close()
+        sizes.add(path.stat().st_size)
+    assert len(sizes) == 1
