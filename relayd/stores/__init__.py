@@ -29,6 +29,10 @@ class StoreAway(Exception):
         self.asked = asked
 
 
+UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
+"""What reading a row raises that something else has written: such a row counts as none."""
+
+
 class Settlement(NamedTuple):
     """The end of a reservation: charged, or given back."""
 

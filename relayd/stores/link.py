@@ -66,6 +66,9 @@ class Link:
             away.__cause__ = error
         except StoreAway as error:
             away = error
+        except Exception as error:  # noqa: BLE001  (an embedder's store may break its promise)
+            away = StoreAway(f"{type(error).__name__} in the store")
+            away.__cause__ = error
         self._lose(str(away))
         raise away
 
@@ -82,7 +85,7 @@ class Link:
         try:
             async with asyncio.timeout(self.timeout):
                 await self.store.close()
-        except (StoreAway, TimeoutError):
+        except Exception:  # noqa: BLE001  (see `ask`)
             pass  # it is away: there is nothing left to close
 
     def _lose(self, detail: str) -> None:
@@ -105,7 +108,7 @@ class Link:
             try:
                 async with asyncio.timeout(self.timeout):
                     await self.store.read(clock())
-            except (StoreAway, TimeoutError):
+            except Exception:  # noqa: BLE001, S112  (see `ask`)
                 continue
             self.available = True
             self._found = clock()

@@ -81,12 +81,21 @@ redis.call('EXPIRE', KEYS[1], {KEEP})
 """)
 
 # A row that began in the future is of a server whose clock was set back: it would hold for ever.
+# One that something else has written, or another relayd in another shape, counts as none.
 LOAD = (
     NOW
     + f"""
+local function legible(row)
+    if type(row) ~= 'table' or #row < 5 then return false end
+    for _, each in ipairs(row) do
+        if type(each) ~= 'number' or each - each ~= 0 then return false end
+    end
+    return true
+end
 local name = ARGV[1]
 local found = redis.call('HGET', KEYS[1], name)
-local row = found and cjson.decode(found) or {{0, 0, 0, 0, 0}}
+local read, row = pcall(cjson.decode, found)
+if not read or not legible(row) then row = {{0, 0, 0, 0, 0}} end
 if row[2] > now then row = {{row[1] + 1, now, 0, 0, 0}} end
 local function answer(granted)
     redis.call('HSET', KEYS[1], name, cjson.encode(row))
@@ -136,7 +145,7 @@ return answer(0)
 REST = Script(
     NOW
     + f"""
-local ends = math.max(now + ARGV[2], tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0))
+local ends = math.max(now + ARGV[2], tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0) or 0)
 redis.call('HSET', KEYS[1], ARGV[1], ends)
 redis.call('EXPIRE', KEYS[1], {KEEP})
 """
@@ -147,7 +156,8 @@ READ = Script(
     + """
 local rests = redis.call('HGETALL', KEYS[2])
 for i = 1, #rests, 2 do
-    if tonumber(rests[i + 1]) <= now then redis.call('HDEL', KEYS[2], rests[i]) end
+    local ends = string.match(rests[i + 1], '^%d+$')
+    if not ends or tonumber(ends) <= now then redis.call('HDEL', KEYS[2], rests[i]) end
 end
 -- Written, because a replica or a full server answers whoever only reads.
 redis.call('SET', KEYS[3], now, 'EX', 60)

@@ -23,7 +23,7 @@ from redis.retry import Retry
 
 from ..breaker import Policy, Row, Verdict
 from ..quota import Grant, Tally, Turn
-from . import Probe, Settlement, Shared, StoreAway
+from . import UNREADABLE, Probe, Settlement, Shared, StoreAway
 from .lua import ADD, JUDGE, PROBE, READ, RESERVE, REST, SETTLE, Script
 
 BATCH = 128
@@ -58,7 +58,7 @@ class RedisStore:
 
     async def probe(self, name: str, lease: float, now: float) -> Probe:
         answer = await self._run(PROBE, (self._prefix + "breakers",), (name, _ms(lease)))
-        return Probe(bool(answer[0]), _row(answer[2], answer[1], now))
+        return Probe(bool(answer[0]), _row(answer[2], answer[1], now) or Row())
 
     async def judge(
         self, name: str, generation: int, verdict: Verdict, policy: Policy, age: float, now: float
@@ -67,7 +67,7 @@ class RedisStore:
         cools = (_ms(policy.cooldown), policy.cooldown_growth, _ms(policy.cooldown_max))
         args = (name, generation, verdict.value, *opens, *cools, _ms(age))
         answer = await self._run(JUDGE, (self._prefix + "breakers",), args)
-        return _row(answer[2], answer[1], now)
+        return _row(answer[2], answer[1], now) or Row()
 
     async def rest(self, name: str, seconds: float, now: float) -> None:
         await self._run(REST, (self._prefix + "rests",), (name, _ms(seconds)))
@@ -75,8 +75,9 @@ class RedisStore:
     async def read(self, now: float) -> Shared:
         keys = tuple(self._prefix + name for name in ("breakers", "rests", "seen"))
         clock, rows, rests = await self._run(READ, keys, ())
+        found = {name: _row(text, clock, now) for name, text in _pairs(rows)}
         return Shared(
-            {name: _row(text, clock, now) for name, text in _pairs(rows)},
+            {name: row for name, row in found.items() if row is not None},
             {name: (int(ends) - clock) / 1000 for name, ends in _pairs(rests)},
         )
 
@@ -124,6 +125,7 @@ class _Wire:
             retry=Retry(NoBackoff(), 0),
             protocol=2,
             decode_responses=True,
+            encoding_errors="replace",
         )
         self._timeout = timeout
         self._connection: AbstractConnection | None = None
@@ -211,18 +213,24 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _row(text: str, clock: int, now: float) -> Row:
-    """The row on the caller's clock, which shows `now` while the server's shows `clock` ms."""
-    generation, since, until, trips, lease, *failures = json.loads(text)
-    ours = [now + (at - clock) / 1000 for at in (since, until, lease, *failures)]
-    return Row(
-        generation,
-        ours[0],
-        ours[1] if until else None,
-        trips,
-        ours[2] if lease else None,
-        tuple(ours[3:]),
-    )
+def _row(text: str, clock: int, now: float) -> Row | None:
+    """The row on the caller's clock, which shows `now` while the server's shows `clock` ms.
+
+    None for one that cannot be read; the next step of its breaker replaces it.
+    """
+    try:
+        generation, since, until, trips, lease, *failures = json.loads(text)
+        ours = [now + (at - clock) / 1000 for at in (since, until, lease, *failures)]
+        return Row(
+            int(generation),
+            ours[0],
+            ours[1] if until else None,
+            int(trips),
+            ours[2] if lease else None,
+            tuple(ours[3:]),
+        )
+    except UNREADABLE:
+        return None
 
 
 def _pairs(flat: list[str]) -> Iterator[tuple[str, str]]:

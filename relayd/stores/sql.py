@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from .. import breaker
 from ..breaker import Policy, Row, Verdict
 from ..quota import KEPT_DAYS, Grant, Tally, Turn, decide
-from . import Probe, Settlement, Shared
+from . import UNREADABLE, Probe, Settlement, Shared
 
 SCHEMA = """
 CREATE TABLE days (n INTEGER PRIMARY KEY, day TEXT UNIQUE NOT NULL);
@@ -93,12 +93,18 @@ def _begin(db: sqlite3.Connection, day: str) -> None:
 
 def _load(db: sqlite3.Connection, name: str) -> Row:
     found = db.execute("SELECT row FROM breakers WHERE name = ?", (name,)).fetchone()
-    return _parsed(found[0]) if found else Row()
+    return (found and _parsed(found[0])) or Row()
 
 
-def _parsed(text: str) -> Row:
-    generation, since, until, trips, probe_until, failures = json.loads(text)
-    return Row(generation, since, until, trips, probe_until, tuple(failures))
+def _parsed(text: str) -> Row | None:
+    """The row; None for one that cannot be read, which counts as none and is soon replaced."""
+    try:
+        generation, since, until, trips, lease, failures = json.loads(text)
+        ends = [None if at is None else float(at) for at in (until, lease)]
+        times = tuple(map(float, failures))
+        return Row(int(generation), float(since), ends[0], int(trips), ends[1], times)
+    except UNREADABLE:
+        return None
 
 
 def _save(db: sqlite3.Connection, name: str, row: Row) -> None:
@@ -130,8 +136,9 @@ def rest(db: sqlite3.Connection, name: str, until: float) -> None:
 
 
 def read(db: sqlite3.Connection, now: float) -> Shared:
-    db.execute("DELETE FROM rests WHERE until <= ?", (now,))
-    rows = {name: _parsed(text) for name, text in db.execute("SELECT name, row FROM breakers")}
+    db.execute("DELETE FROM rests WHERE until <= ? OR typeof(until) != 'real'", (now,))
+    found = {name: _parsed(text) for name, text in db.execute("SELECT name, row FROM breakers")}
+    rows = {name: row for name, row in found.items() if row is not None}
     rests = {name: until - now for name, until in db.execute("SELECT name, until FROM rests")}
     return Shared(rows, rests)
 
@@ -139,5 +146,5 @@ def read(db: sqlite3.Connection, now: float) -> Shared:
 def forget(db: sqlite3.Connection) -> None:
     """Every breaker begins anew, and no rest is left; no generation may repeat."""
     for name, text in db.execute("SELECT name, row FROM breakers").fetchall():
-        _save(db, name, Row(generation=_parsed(text).generation + 1))
+        _save(db, name, Row(generation=(_parsed(text) or Row()).generation + 1))
     db.execute("DELETE FROM rests")

@@ -37,8 +37,8 @@ SAME_BOOT = 10.0
 between makes it more, and breakers and rests are forgotten then, too."""
 
 ROOM = 262_144
-"""Bytes that must be free when the file is opened: what a batch of steps may add at most, roughly.
-With less, a store on a full disk would come back only to fail at the first step, again and again."""
+"""Bytes that must be free when the file is opened: roughly what a batch of steps may add at most.
+With less, a store on a full disk would come back only to fail at the first step, ever again."""
 
 VERSION = 2
 """`user_version` of the file; another one is refused rather than guessed at."""

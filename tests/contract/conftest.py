@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -45,6 +47,14 @@ class Place:
         self.wall += seconds
         if self.server is not None:
             _age(self.server, self.prefix, round(seconds * 1000))
+
+    def write(self, table: str, name: str, text: str) -> None:
+        """Put a text where the store keeps the breaker or the rest of that name."""
+        if self.server is not None:
+            self.server.hset(f"{self.prefix}{table}", name, text)
+            return
+        with closing(sqlite3.connect(self.url.removeprefix("sqlite:"))) as db, db:
+            db.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (name, text))
 
 
 def _age(server: redis.Redis, prefix: str, ms: int) -> None:

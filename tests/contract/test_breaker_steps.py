@@ -172,3 +172,57 @@ async def test_a_shorter_rest_does_not_end_a_longer_one(place: Place) -> None:
     for seconds in (20.0, 100.0, 5.0):
         await place.store.rest("a", seconds, place.now)
     assert (await place.store.read(place.now)).rests == {"a": pytest.approx(100, abs=1)}
+
+
+# ------------------------------------------------------------------ what something else has written
+
+unreadable = pytest.mark.parametrize(
+    "text",
+    [
+        "junk",
+        "",
+        "null",
+        "7",
+        "{}",
+        "[]",
+        "[1, 2, 3]",
+        '[1, "x", 3, 0, 0, []]',
+        "[1, 2, null, null, null, 3]",
+        "[1e999, 0, 0, 0, 0, []]",
+        "[" * 100_000,
+    ],
+)
+
+
+@unreadable
+async def test_a_row_that_cannot_be_read_counts_as_none(shared: Place, text: str) -> None:
+    row = await fail(shared, times=3)
+    shared.write("breakers", "b", text)
+    rows = (await shared.store.read(shared.now)).rows
+    assert set(rows) == {"a"}
+    assert rows["a"].generation == row.generation
+    assert not (await shared.store.probe("b", 60.0, shared.now)).granted
+
+
+@unreadable
+async def test_a_row_that_cannot_be_read_is_replaced_by_the_next_failure(
+    shared: Place, text: str
+) -> None:
+    await shared.store.read(shared.now)
+    shared.write("breakers", "a", text)
+    assert (await fail(shared, times=2)).until is None
+    row = await fail(shared)
+    assert state(row, shared.now) is State.OPEN
+    assert (await shared.store.read(shared.now)).rows["a"].generation == row.generation
+
+
+@pytest.mark.parametrize("text", ["junk", "", "-", "1e999999999x", "0x7fffffffffffffff"])
+async def test_a_rest_that_cannot_be_read_counts_as_none(shared: Place, text: str) -> None:
+    await shared.store.rest("a", 20.0, shared.now)
+    shared.write("rests", "b", text)
+    assert set((await shared.store.read(shared.now)).rests) == {"a"}
+    shared.write("rests", "b", text)
+    for _ in range(2):  # the first may be lost with what was there
+        await shared.store.rest("b", 20.0, shared.now)
+        rests = (await shared.store.read(shared.now)).rests
+    assert set(rests) == {"a", "b"}

@@ -78,6 +78,18 @@ async def test_it_is_found_again_by_itself_and_each_change_is_told_once(
     assert (await link.ask(store.read, 0.0)).rows == {}
 
 
+async def test_a_fault_inside_the_store_is_an_absence_and_ends_like_one(
+    link: Link, store: Moody, said: list[tuple[bool, str]]
+) -> None:
+    await lose(link, store, Mood.BROKEN)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await link.back()
+    store.mood = Mood.WELL
+    await link.back()
+    assert said == [(False, "KeyError in the store"), (True, "the store answers again")]
+
+
 async def test_it_is_asked_ever_more_seldom_up_to_a_limit(link: Link, store: Moody) -> None:
     await lose(link, store)
     asked = len(store.asked)

@@ -110,6 +110,14 @@ async def test_a_breaker_from_the_future_of_the_servers_clock_means_nothing(
     assert (row.generation, row.until) == (5, None)
 
 
+async def test_a_row_of_bytes_that_are_no_text_counts_as_none(
+    store: Store, server: redis.Redis
+) -> None:
+    server.hset("mine:breakers", "a", b"\xff\xfe")
+    assert (await store.read(0.0)).rows == {}
+    assert not (await store.probe("a", 60.0, 0.0)).granted
+
+
 async def test_nobody_there_is_an_absence_that_shows_no_password() -> None:
     store = open_store(f"redis://:hunter2@127.0.0.1:{free_port()}/0", timeout=PATIENCE)
     with pytest.raises(StoreAway) as caught:

@@ -7,7 +7,7 @@ import resource
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,10 @@ def unspoil(path: Path) -> bytes:
     found = path.read_bytes()
     path.unlink()
     return found
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size
 
 
 @contextmanager
@@ -176,6 +180,21 @@ async def test_a_breaker_of_an_earlier_boot_means_nothing(
     await store.close()
 
 
+async def test_a_row_that_cannot_be_read_does_not_outlive_the_boot(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(str(path))
+    await store.read(0.0)
+    await store.close()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("INSERT INTO breakers VALUES ('a', 'junk')")
+    later = sqlite_store.booted() + 100_000.0
+    monkeypatch.setattr(sqlite_store, "booted", lambda: later)
+    store = SqliteStore(str(path))
+    assert (await store.read(0.0)).rows == {"a": Row(generation=1)}
+    await store.close()
+
+
 async def test_a_disk_that_hangs_does_not_keep_the_process(path: Path) -> None:
     text = """
 import asyncio, sys, time
@@ -240,5 +259,5 @@ async def test_a_file_does_not_grow_by_being_opened(path: Path) -> None:
         store = SqliteStore(str(path))
         await store.read(0.0)
         await store.close()
-        sizes.add(path.stat().st_size)
+        sizes.add(size_of(path))
     assert len(sizes) == 1
