@@ -3,7 +3,9 @@
 A *turn* is one fresh request; a *continuation* answers a tool call of a turn and is free while the
 user's free continuations of the day are at most `budget` times the turns of that day. A turn or a
 continuation is *held* under a lease from its reservation to its settlement, and a held one counts:
-it is given back only by a refund, or when its lease ends because its process died.
+it is given back only by a refund, or, in a store that outlives its processes, when its lease ends.
+That is for those whose process died; it goes by the clock on the wall, so one that is set forward
+by more than a lease frees what running exchanges hold, too.
 
 A day is named by its calendar date and bounded by two instants, so that midnight is exact whatever
 daylight saving does. Three days are kept, the last three that were *seen* and not the last three
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from math import ceil, inf
+from math import ceil
 
 KEPT_DAYS = 3
 """Days of which counts are kept: two can be alive at midnight, one more for a clock set wrong."""
@@ -122,32 +124,31 @@ def decide(turn: Turn, used: int, free: int) -> Grant:
 
 @dataclass(slots=True)
 class Account:
-    """One user's day: what is settled, and what is held by lease id as (ends, free)."""
+    """One user's day: what is settled, and what is held, by lease id and whether it is free.
+
+    It dies with its process, and so do the leases: here they end by being settled alone, and a
+    clock that is set forward frees nothing.
+    """
 
     turns: int = 0
     free: int = 0
-    leases: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    leases: dict[str, bool] = field(default_factory=dict)
     held_free: int = 0
-    soonest: float = inf
 
     def reserve(self, turn: Turn) -> Grant:
         """Check and hold in one step."""
-        if turn.wall >= self.soonest:
-            self._expire(turn.wall)
         used = self.turns + len(self.leases) - self.held_free
         grant = decide(turn, used, self.free + self.held_free)
         if grant.granted:
-            self.leases[turn.id] = (turn.ends, grant.free)
+            self.leases[turn.id] = grant.free
             self.held_free += grant.free
-            self.soonest = min(self.soonest, turn.ends)
         return grant
 
     def settle(self, id: str, charged: bool) -> bool:
         """Charge or give back what is held under `id`; False when nothing is (any more)."""
-        lease = self.leases.pop(id, None)
-        if lease is None:
+        free = self.leases.pop(id, None)
+        if free is None:
             return False
-        free = lease[1]
         self.held_free -= free
         if charged:
             self.free += free
@@ -158,9 +159,3 @@ class Account:
     def empty(self) -> bool:
         """Nothing is used and nothing held: a new account would be the same."""
         return not (self.turns or self.free or self.leases)
-
-    def _expire(self, wall: float) -> None:
-        # `soonest` may belong to a lease settled long ago: it only says when to look again.
-        for id in [id for id, (ends, _) in self.leases.items() if ends <= wall]:
-            self.settle(id, False)
-        self.soonest = min((ends for ends, _ in self.leases.values()), default=inf)

@@ -63,7 +63,10 @@ class Store(Protocol):
     """
 
     async def reserve(self, turn: Turn) -> Grant:
-        """Check the cap and hold the turn, in one step. Leases that have ended are dropped."""
+        """Check the cap and hold the turn, in one step.
+
+        A store that outlives its processes drops the leases that have ended.
+        """
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:

@@ -7,6 +7,7 @@ from itertools import count
 
 from relayd.quota import Grant, Tally, Turn
 from relayd.stores import Settlement, Store
+from relayd.stores.memory import MemoryStore
 from tests.contract.conftest import Place
 
 ids = (f"lease{n}" for n in count())
@@ -88,22 +89,31 @@ async def test_settling_nothing_is_allowed(store: Store) -> None:
     await store.settle([])
 
 
-async def test_a_turn_is_free_again_when_its_lease_ends(place: Place) -> None:
-    await held(place, 1)
-    place.advance(599)
+async def test_a_turn_is_free_again_when_its_lease_ends(shared: Place) -> None:
+    await held(shared, 1)
+    shared.advance(599)
+    assert not (await shared.store.reserve(a_turn(shared, 1))).granted
+    shared.advance(1)
+    assert (await shared.store.reserve(a_turn(shared, 1))).granted
+
+
+async def test_a_clock_set_forward_frees_nothing_where_no_lease_outlives_its_process() -> None:
+    place = Place(MemoryStore(), "memory:", "", None)
+    running = await held(place, 1)
+    place.advance(4 * 3600)
     assert not (await place.store.reserve(a_turn(place, 1))).granted
-    place.advance(1)
-    assert (await place.store.reserve(a_turn(place, 1))).granted
+    await place.store.settle([Settlement(running, True)])
+    assert await used(place) == 1
 
 
 async def test_a_settlement_after_the_turn_was_given_to_another_changes_nothing(
-    place: Place,
+    shared: Place,
 ) -> None:
-    late = await held(place, 1)
-    place.advance(600)
-    await held(place, 1)
-    await place.store.settle([Settlement(late, True)])
-    assert await used(place) == 1
+    late = await held(shared, 1)
+    shared.advance(600)
+    await held(shared, 1)
+    await shared.store.settle([Settlement(late, True)])
+    assert await used(shared) == 1
 
 
 async def test_a_continuation_is_free_within_the_budget(place: Place) -> None:
@@ -131,11 +141,11 @@ async def test_a_refunded_continuation_can_be_used_again(place: Place) -> None:
     assert (await place.store.reserve(a_turn(place, 1, budget=1))).free
 
 
-async def test_a_continuation_is_free_again_when_its_lease_ends(place: Place) -> None:
-    await spend(place, 1)
-    await held(place, 1, budget=1)
-    place.advance(600)
-    assert (await place.store.reserve(a_turn(place, 1, budget=1))).free
+async def test_a_continuation_is_free_again_when_its_lease_ends(shared: Place) -> None:
+    await spend(shared, 1)
+    await held(shared, 1, budget=1)
+    shared.advance(600)
+    assert (await shared.store.reserve(a_turn(shared, 1, budget=1))).free
 
 
 async def test_users_and_days_are_counted_apart(place: Place) -> None:
