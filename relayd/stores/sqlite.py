@@ -13,6 +13,7 @@ the machine: whoever opens the file first after that forgets the breakers and th
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import sqlite3
 import threading
@@ -124,6 +125,7 @@ class _File:
         self._path = path
         self._timeout = timeout
         self._db: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None
 
     def run(self) -> None:
         last: Step | None = None
@@ -152,6 +154,10 @@ class _File:
     def _transaction(self, batch: list[Step]) -> list[Any]:
         if self._db is None:
             self._db = _open(self._path, self._timeout)
+            self._opened = _identity(self._path)
+        elif _identity(self._path) != self._opened:
+            # Whoever starts now begins a file of that name: two would count apart.
+            raise sqlite3.OperationalError(f"{self._path} was deleted or replaced")
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         results = [step.act(db) for step in batch]
@@ -163,6 +169,15 @@ class _File:
         db, self._db = self._db, None
         if db is not None:
             db.close()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file is behind that path; None without one."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _deliver(results: list[tuple[Step, Any, StoreAway | None]]) -> None:

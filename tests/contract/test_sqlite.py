@@ -148,6 +148,33 @@ async def test_a_folder_that_is_missing_is_an_absence(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_file_that_was_deleted_is_an_absence_and_then_a_new_one(
+    store: SqliteStore, path: Path
+) -> None:
+    assert await spend(store, "1") == 1
+    unspoil(path)
+    with pytest.raises(StoreAway, match=r"state.db was deleted or replaced"):
+        await store.read(0.0)
+    assert await spend(store, "2") == 1
+    second = SqliteStore(str(path))
+    assert await spend(second, "3") == 2
+    await second.close()
+
+
+async def test_a_file_that_was_replaced_is_an_absence_and_then_the_one_that_counts(
+    store: SqliteStore, path: Path
+) -> None:
+    await spend(store, "1")
+    for ending in ("", "-wal", "-shm"):
+        unspoil(Path(f"{path}{ending}"))
+    second = SqliteStore(str(path))
+    assert await spend(second, "2") == 1
+    with pytest.raises(StoreAway, match="deleted or replaced"):
+        await spend(store, "3")
+    assert await spend(store, "4") == 2
+    await second.close()
+
+
 async def test_days_beyond_those_kept_are_dropped(
     store: SqliteStore, other: sqlite3.Connection
 ) -> None:
