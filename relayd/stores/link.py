@@ -66,9 +66,6 @@ class Link:
             away.__cause__ = error
         except StoreAway as error:
             away = error
-        except Exception as error:  # noqa: BLE001  (an embedder's store may break its promise)
-            away = StoreAway(f"{type(error).__name__} in the store")
-            away.__cause__ = error
         self._lose(str(away))
         raise away
 
@@ -85,7 +82,7 @@ class Link:
         try:
             async with asyncio.timeout(self.timeout):
                 await self.store.close()
-        except Exception:  # noqa: BLE001  (see `ask`)
+        except (StoreAway, TimeoutError):
             pass  # it is away: there is nothing left to close
 
     def _lose(self, detail: str) -> None:
@@ -108,7 +105,7 @@ class Link:
             try:
                 async with asyncio.timeout(self.timeout):
                     await self.store.read(clock())
-            except Exception:  # noqa: BLE001, S112  (see `ask`)
+            except Exception:  # noqa: BLE001, S112  (whatever it is, it may pass; a search must go on)
                 continue
             self.available = True
             self._found = clock()

@@ -17,13 +17,12 @@ T = TypeVar("T")
 
 class Mood(Enum):
     """WELL: like any store. AWAY: every step fails. SILENT: no step is done, none ends. MUTE: every
-    step is done, none ends. BROKEN: every step fails with what no store should raise."""
+    step is done, none ends."""
 
     WELL = auto()
     AWAY = auto()
     SILENT = auto()
     MUTE = auto()
-    BROKEN = auto()
 
 
 class Moody:
@@ -43,8 +42,6 @@ class Moody:
             await asyncio.sleep(self.trip)
         if self.mood is Mood.AWAY:
             raise StoreAway("moody: sent away")
-        if self.mood is Mood.BROKEN:
-            raise KeyError("moody: a fault of its own")
         if self.mood is not Mood.SILENT:
             answer = await step()
         if self.mood is not Mood.WELL:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from relayd.stores import StoreAway
+from relayd.stores import Shared, StoreAway
 from relayd.stores.link import LONGEST_WAIT, Link
 from relayd.stores.memory import MemoryStore
 from tests.contract.fakes import Mood, Moody
@@ -78,16 +78,21 @@ async def test_it_is_found_again_by_itself_and_each_change_is_told_once(
     assert (await link.ask(store.read, 0.0)).rows == {}
 
 
-async def test_a_fault_inside_the_store_is_an_absence_and_ends_like_one(
-    link: Link, store: Moody, said: list[tuple[bool, str]]
+async def test_a_fault_inside_the_store_does_not_end_the_search_for_it(
+    link: Link, store: Moody, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await lose(link, store, Mood.BROKEN)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(5):
-            await link.back()
+    async def fault(now: float) -> Shared:
+        raise KeyError(now)
+
+    await lose(link, store)
     store.mood = Mood.WELL
+    with monkeypatch.context() as faulty:
+        faulty.setattr(store.inner, "read", fault)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await link.back()
     await link.back()
-    assert said == [(False, "KeyError in the store"), (True, "the store answers again")]
+    assert link.available
 
 
 async def test_it_is_asked_ever_more_seldom_up_to_a_limit(link: Link, store: Moody) -> None:
