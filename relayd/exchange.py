@@ -136,6 +136,7 @@ class Exchange:
             found = engine.admit_at_once(provider) or await engine.admit(provider, clock)
             if isinstance(found, Ready):
                 plan.turned_away(found)
+                clock.wake.check()  # whoever left meanwhile is told nothing
                 continue
             self._permit, self._slot = found, provider.name
             clock.wake.check()  # whoever has left by now must not pay for another attempt
