@@ -49,7 +49,7 @@ class StreamSink:
     In a running loop lines wait for a batch; outside of one they are written at once. Whoever made
     it closes it, in the loop or after it. `report(lines)` is called when something could be
     written again after lines were lost; a reader that has gone (EPIPE) is not worth a report.
-    `lost` counts all lines that were, reported or not.
+    `lost` counts the lines that were lost, reported or not; not those of a reader that has gone.
     """
 
     def __init__(self, fd: int, limit: int = BUFFER_LIMIT) -> None:

@@ -258,10 +258,11 @@ class Translator:
         """What the client reads of this; nothing behind an error."""
         if self._failed:
             return b""
+        told = _data({"delta": said.text}) if said.text else b""
         if said.error is not None:
             self._failed = True
-            return _data({"error": trimmed(self._mask(said.error))})
-        return _data({"delta": said.text}) if said.text else b""
+            told += _data({"error": trimmed(self._mask(said.error))})
+        return told
 
 
 def _is_json(payload: bytes) -> bool:

@@ -14,6 +14,9 @@ from .record import Usage
 TAIL = 4096
 """Bytes at the end of a large event or answer in which the finish and the usage are looked for."""
 
+TRIES = 8
+"""Places from the end in which the usage is looked for: echoed members may have the same name."""
+
 MAX_COUNT = 2**53
 """LLM tokens from which on it is none: what a float and a reader of JSON hold exactly."""
 
@@ -42,7 +45,7 @@ def read_usage(value: object) -> Usage | None:
     given = _count(value.get("prompt_tokens", value.get("input_tokens")))
     stored = _count(value.get("cache_creation_input_tokens"))  # counted apart (Anthropic)
     usage = Usage(
-        given if stored is None else (given or 0) + stored,
+        given if given is None or stored is None else given + stored,
         _count(value.get("completion_tokens", value.get("output_tokens"))),
         _count(details.get("cached_tokens", value.get("cache_read_input_tokens"))),
     )
@@ -53,8 +56,10 @@ def read_usage(value: object) -> Usage | None:
 def last_usage(tail: bytes) -> object:
     """The value of the last `"usage"` in the tail that is an object, or None."""
     start, found = len(tail), None
-    while found is None and (start := tail.rfind(b'"usage"', 0, start)) >= 0:
-        found = _COUNTS.match(tail, start)
+    for _ in range(TRIES):
+        start = tail.rfind(b'"usage"', 0, start)
+        if start < 0 or (found := _COUNTS.match(tail, start)):
+            break
     if found is None:
         return None
     text = tail[found.end() - 1 : found.end() + TAIL].decode("utf-8", "replace")

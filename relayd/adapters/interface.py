@@ -18,7 +18,7 @@ class Unsayable(Exception):
 
 
 class Said(NamedTuple):
-    """What one event, or one whole answer, says: text for the client, or an error's message."""
+    """What one event, or one whole answer, says: text for the client, an error's message."""
 
     text: str = ""
     error: str | None = None

@@ -37,16 +37,11 @@ class OpenAI:
         if data == b"[DONE]":
             return NOTHING
         document = read_document(data) or {}
-        if name == b"error" or is_error(document):
-            return failed(document)
-        choice = _first(document)
-        broke_off = choice.get("finish_reason") == "error"  # OpenRouter
-        return Said(error=UNSAID) if broke_off else _said(choice, "delta")
+        return failed(document) if name == b"error" else _said(document, "delta")
 
     def whole(self, body: bytes) -> Said:
         """The first choice's text, or the error."""
-        document = read_document(body) or {}
-        return failed(document) if is_error(document) else _said(_first(document), "message")
+        return _said(read_document(body) or {}, "message")
 
     def models(self, provider: Provider) -> str:
         """`GET /models`."""
@@ -60,16 +55,16 @@ class OpenAI:
 ADAPTER: Adapter = OpenAI()
 
 
-def _first(document: Document) -> Document:
-    """The first choice; empty where there is none."""
+def _said(document: Document, member: str) -> Said:
+    if is_error(document):
+        return failed(document)
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    return choice if isinstance(choice, dict) else {}
-
-
-def _said(choice: Document, member: str) -> Said:
+    if not isinstance(choice, dict):
+        return NOTHING
     message = choice.get(member)
-    return Said(_text(message.get("content"))) if isinstance(message, dict) else NOTHING
+    text = _text(message.get("content")) if isinstance(message, dict) else ""
+    return Said(text, UNSAID if choice.get("finish_reason") == "error" else None)  # OpenRouter
 
 
 def _text(content: Any) -> str:

@@ -35,9 +35,7 @@ def about_provider(path: str, table: ProviderTable, provider: Provider, notes: N
         notes.warn(path, f"{provider.kind} answers nobody without a key; set key_env")
 
 
-def about_itself(
-    places: Iterable[Listen], providers: Iterable[Provider], notes: Notes
-) -> None:
+def about_itself(places: Iterable[Listen], providers: Iterable[Provider], notes: Notes) -> None:
     """Providers that are relayd itself: a request would go round until the deadline."""
     own = [place for place in places if isinstance(place, Tcp)]
     for provider in providers:
@@ -45,7 +43,7 @@ def about_itself(
             if place.port == provider.port and _meets(provider.host, place):
                 notes.warn(
                     f"provider[{provider.name}].base_url",
-                    f"relayd itself listens on {place}; choose another port for one of them",
+                    f"relayd itself is to listen on {place}; choose another port for one of them",
                 )
 
 

@@ -46,6 +46,7 @@ class Link:
         self.local = store if isinstance(store, MemoryStore) else None
         self.available = True
         self.lost = 0
+        self._closed = False
         self.timeout = timeout
         self._on_store = on_store
         self._wait = FIRST_WAIT
@@ -75,6 +76,7 @@ class Link:
 
     async def close(self) -> None:
         """Stop asking, and close the store."""
+        self._closed = True
         search, self._search = self._search, None
         if search is not None:
             search.cancel()
@@ -86,8 +88,8 @@ class Link:
             pass  # it is away: there is nothing left to close
 
     def _lose(self, detail: str) -> None:
-        if not self.available:
-            return  # another step has told it
+        if self._closed or not self.available:
+            return  # nobody looks for it; another step has told it
         self.available = False
         self.lost += 1
         self._back.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from math import isfinite
 
 from .. import breaker
 from ..breaker import Policy, Row, Verdict
@@ -102,7 +103,8 @@ def _parsed(text: str) -> Row | None:
         generation, since, until, trips, lease, failures = json.loads(text)
         ends = [None if at is None else float(at) for at in (until, lease)]
         times = tuple(map(float, failures))
-        return Row(int(generation), float(since), ends[0], int(trips), ends[1], times)
+        row = Row(int(generation), float(since), ends[0], int(trips), ends[1], times)
+        return row if all(isfinite(at or 0.0) for at in (row.since, *ends, *times)) else None
     except UNREADABLE:
         return None
 
@@ -136,7 +138,8 @@ def rest(db: sqlite3.Connection, name: str, until: float) -> None:
 
 
 def read(db: sqlite3.Connection, now: float) -> Shared:
-    db.execute("DELETE FROM rests WHERE until <= ? OR typeof(until) != 'real'", (now,))
+    over = "DELETE FROM rests WHERE until <= ? OR typeof(until) != 'real' OR until = 9e999"
+    db.execute(over, (now,))
     found = {name: _parsed(text) for name, text in db.execute("SELECT name, row FROM breakers")}
     rows = {name: row for name, row in found.items() if row is not None}
     rests = {name: until - now for name, until in db.execute("SELECT name, until FROM rests")}

@@ -13,6 +13,7 @@ the machine: whoever opens the file first after that forgets the breakers and th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import sqlite3
@@ -165,9 +166,12 @@ class _File:
         return results
 
     def _drop(self) -> None:
-        # Closing rolls back; the next step opens the file anew, whatever became of it.
+        # The next step opens the file anew, whatever became of it. Closing rolls back only once no
+        # cursor lives, and one that failed lives in the frames of what it raised.
         db, self._db = self._db, None
         if db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                db.rollback()
             db.close()
 
 
@@ -199,6 +203,7 @@ def _answer(done: asyncio.Future[Any], result: Any, error: StoreAway | None) -> 
 
 def _open(path: str, timeout: float) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None)
+    db.text_factory = lambda text: text.decode("utf-8", "replace")  # one row must not hide the rest
     try:
         _write_ahead(db, time.monotonic() + timeout)
         # A killed process loses nothing; a power cut may lose the last moments.

@@ -189,6 +189,8 @@ unreadable = pytest.mark.parametrize(
         '[1, "x", 3, 0, 0, []]',
         "[1, 2, null, null, null, 3]",
         "[1e999, 0, 0, 0, 0, []]",
+        "[1, 2, 1e999, 0, null, []]",
+        "[1, 2, NaN, 0, null, []]",
         "[" * 100_000,
     ],
 )

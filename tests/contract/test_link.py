@@ -55,6 +55,16 @@ async def test_nobody_waits_longer_than_the_timeout(link: Link, store: Moody) ->
     assert now() - began == pytest.approx(TIMEOUT)
 
 
+async def test_once_it_is_closed_nothing_is_told_and_nobody_looks_for_it(
+    link: Link, store: Moody, said: list[tuple[bool, str]]
+) -> None:
+    await link.close()
+    await lose(link, store)
+    asked = len(store.asked)
+    await asyncio.sleep(10 * LONGEST_WAIT)
+    assert (len(store.asked), said) == (asked, [])
+
+
 async def test_while_it_is_away_nobody_waits_and_nothing_is_asked(link: Link, store: Moody) -> None:
     await lose(link, store)
     began, asked = now(), len(store.asked)

@@ -222,6 +222,34 @@ async def test_a_row_that_cannot_be_read_does_not_outlive_the_boot(
     await store.close()
 
 
+async def test_one_row_that_is_no_text_hides_no_other(path: Path) -> None:
+    store = SqliteStore(str(path))
+    await store.rest("b", 20.0, 0.0)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("INSERT INTO breakers VALUES ('a', CAST(X'ff' AS TEXT))")
+        db.execute("INSERT INTO rests VALUES ('c', 9e999)")
+    shared = await store.read(0.0)
+    assert (shared.rows, set(shared.rests)) == ({}, {"b"})
+    await store.close()
+
+
+async def test_a_step_that_fails_leaves_no_lock(path: Path) -> None:
+    def fails(db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO rests VALUES ('a', 1.0)")
+        for _ in db.execute("SELECT 1 UNION ALL SELECT 2"):
+            raise ValueError("half way")
+
+    store = SqliteStore(str(path))
+    await store.read(0.0)
+    with pytest.raises(StoreAway) as kept:  # its frames hold the cursor
+        await store._do(fails)
+    with closing(sqlite3.connect(path, timeout=0)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        assert db.execute("SELECT * FROM rests").fetchall() == []
+    assert "half way" in str(kept.value)
+    await store.close()
+
+
 async def test_a_disk_that_hangs_does_not_keep_the_process(path: Path) -> None:
     text = """
 import asyncio, sys, time

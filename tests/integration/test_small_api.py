@@ -281,6 +281,12 @@ async def test_an_error_of_any_form_is_told(error: bytes) -> None:
     assert g.exchange["end_reason"] == "upstream_error_event"
 
 
+async def test_text_beside_an_error_is_told_before_it() -> None:
+    broken = {"choices": [{"message": {"content": "half"}, "finish_reason": "error"}]}
+    async with provider(status(200, builders.encode(broken))) as a, gateway(config_for(a)) as g:
+        assert await said(g, asked()) == [{"delta": "half"}, {"error": UNSAID}, DONE]
+
+
 @pytest.mark.parametrize(
     "error",
     [b'event: error\ndata: {"message":"boom"}\n\n', b'data: {"error":{"message":"boom"}}\n\n'],

@@ -27,8 +27,6 @@ from tests.support.service import (
 )
 from tests.support.wire import Ended
 
-LOOPS = ["asyncio", "uvloop"]
-
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_with_nothing_running_it_ends_at_once(tmp_path: Path, number: signal.Signals) -> None:
@@ -47,10 +45,9 @@ async def test_with_nothing_running_it_ends_at_once(tmp_path: Path, number: sign
         assert [line["event"] for line in daemon.log[-2:]] == ["drain", "stop"]
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-async def test_fifty_streams_end_as_their_provider_ends_them(tmp_path: Path, loop: str) -> None:
+async def test_fifty_streams_end_as_their_provider_ends_them(tmp_path: Path) -> None:
     place, streams = Place.free(tmp_path), Streams()
-    more = f'loop = "{loop}"\ndrain_timeout = 50'
+    more = "drain_timeout = 50"
     async with (
         ScriptedProvider(streams.script, name="a") as a,
         generations(tmp_path, config(place.both, a, more=more)) as daemon,
@@ -68,10 +65,9 @@ async def test_fifty_streams_end_as_their_provider_ends_them(tmp_path: Path, loo
         assert await daemon.running.ended() == 0
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-async def test_a_stream_that_takes_too_long_is_ended_honestly(tmp_path: Path, loop: str) -> None:
+async def test_a_stream_that_takes_too_long_is_ended_honestly(tmp_path: Path) -> None:
     place, streams = Place.free(tmp_path), Streams()
-    more = f'loop = "{loop}"\ndrain_timeout = 0.2'
+    more = "drain_timeout = 0.2"
     async with (
         ScriptedProvider(streams.script, name="a") as a,
         generations(tmp_path, config([place.tcp], a, more=more)) as daemon,

@@ -26,8 +26,6 @@ from tests.support.service import (
     readers,
 )
 
-LOOPS = ["asyncio", "uvloop"]
-
 
 async def health(place: Place) -> dict[str, Any]:
     async with RawClient(place.tcp) as client:
@@ -52,24 +50,20 @@ async def reload(daemon: Generations, text: str, folder: Path, event: str = "rel
     )
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-async def test_fifty_streams_and_a_stream_of_requests_notice_nothing(
-    tmp_path: Path, loop: str
-) -> None:
+async def test_fifty_streams_and_a_stream_of_requests_notice_nothing(tmp_path: Path) -> None:
     place, streams = Place.free(tmp_path), Streams()
     a = ScriptedProvider(streams.script, name="a")
     b = ScriptedProvider(ok_json(), name="b")
-    more = f'loop = "{loop}"'
     async with (
         a,
         b,
-        generations(tmp_path, config(place.both, a, more=more)) as daemon,
+        generations(tmp_path, config(place.both, a)) as daemon,
         readers(place.tcp, 50) as running,
         asking(place.tcp, place.unix) as asked,
     ):
         # The provider of the streams goes, every clock changes, and back again.
-        changed = more + "\n[clocks]\nidle = 1.0\nfirst_content = 2.0\n"
-        for text in (config(place.both, b, more=changed), config(place.both, a, more=more)) * 3:
+        changed = "[clocks]\nidle = 1.0\nfirst_content = 2.0\n"
+        for text in (config(place.both, b, more=changed), config(place.both, a)) * 3:
             await reload(daemon, text, tmp_path)
             before = asked.count
             while asked.count < before + 20:

@@ -29,8 +29,6 @@ PACKAGES = ("relayd", "h11", "uvloop")
 TEMPLATES = ("relayd@.service", "relayd@.socket", "relayd-admin@.socket")
 UNITS = ("relayd.service", "relayd.socket", *TEMPLATES)
 
-LOOPS = ["asyncio", "uvloop"]
-
 
 @dataclass(frozen=True, slots=True)
 class Systemd:
@@ -183,14 +181,10 @@ def unit(systemd: Systemd) -> Unit:
     return Unit(systemd, ("127.0.0.1", free_port()))
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-async def test_start_reload_upgrade_and_stop_lose_no_stream_and_no_request(
-    unit: Unit, loop: str
-) -> None:
+async def test_start_reload_upgrade_and_stop_lose_no_stream_and_no_request(unit: Unit) -> None:
     systemd, streams = unit.systemd, Streams()
-    more = f'loop = "{loop}"'
     async with ScriptedProvider(streams.script, name="a") as a:
-        unit.write(a, more=more)
+        unit.write(a)
         first = await unit.start()
         async with readers(unit.at, 20) as old:
             async with asking(unit.at) as asked:

@@ -33,17 +33,12 @@ from tests.support.service import (
 )
 from tests.support.wire import Ended
 
-LOOPS = ["asyncio", "uvloop"]
 
-
-@pytest.mark.parametrize("loop", LOOPS)
-async def test_fifty_streams_and_a_stream_of_requests_notice_nothing_twice(
-    tmp_path: Path, loop: str
-) -> None:
+async def test_fifty_streams_and_a_stream_of_requests_notice_nothing_twice(tmp_path: Path) -> None:
     place, streams = Place.free(tmp_path), Streams()
     async with (
         ScriptedProvider(streams.script, name="a") as a,
-        generations(tmp_path, config(place.both, a, more=f'loop = "{loop}"')) as daemon,
+        generations(tmp_path, config(place.both, a)) as daemon,
         readers(place.tcp, 50) as first,
         asking(place.tcp, place.unix) as asked,
     ):

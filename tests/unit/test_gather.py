@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
-from relayd.gather import DENSE, PATIENCE, PAUSE, SPAN, Gather, Pauses, told
+from relayd.gather import DENSE, PATIENCE, PAUSE, PAUSES, SPAN, Gather, Pauses, told
+from relayd.net import Conn, plain
 from relayd.resources import plain_loop, uv_loop
+from tests.support.heard import turns
+from tests.support.tlspeer import opened
 
 RATE = DENSE / PAUSE
 """Events a second from which on it pays."""
@@ -174,3 +180,50 @@ def test_only_a_loop_of_ours_has_pauses() -> None:
     assert reads == [b"x"]
     assert told(ours, received) is not received
     ours.close()
+
+
+class Spy:
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def read(self) -> None:
+        self.reads += 1
+
+
+def on_uvloop(test: Callable[[Spy], Coroutine[Any, Any, None]]) -> None:
+    spy = Spy()
+
+    def make() -> asyncio.AbstractEventLoop:
+        loop = uv_loop()
+        setattr(loop, PAUSES, spy)
+        return loop
+
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(test(spy))
+
+
+def test_reads_of_a_plain_connection_are_told() -> None:
+    async def reads(spy: Spy) -> None:
+        ours, theirs = socket.socketpair()
+        _, writer = await asyncio.open_connection(sock=ours)
+        conn = Conn(plain(writer), None, 0.0)
+        for said in range(3):
+            theirs.send(b"x")
+            await turns()
+            assert len(conn.buffer) == said + 1
+        assert spy.reads == 3
+        theirs.close()
+        conn.abort()
+
+    on_uvloop(reads)
+
+
+def test_reads_inside_tls_are_told() -> None:
+    async def reads(spy: Spy) -> None:
+        async with opened(ssl.TLSVersion.TLSv1_3) as (_, heard, peer):
+            before = spy.reads
+            await peer.send(peer.sealed(b"x"))
+            await heard.until(lambda: heard.data == b"x")
+            assert spy.reads == before + 1
+
+    on_uvloop(reads)

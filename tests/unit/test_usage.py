@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relayd.record import Usage
-from relayd.usage import MAX_COUNT, TAIL, last_usage, merged, read_usage
+from relayd.usage import MAX_COUNT, TAIL, TRIES, last_usage, merged, read_usage
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from relayd.usage import MAX_COUNT, TAIL, last_usage, merged, read_usage
         ({"prompt_tokens": 10**400}, None),
         ({"input_tokens": 3, "cache_creation_input_tokens": 100}, Usage(103)),
         ({"input_tokens": 3, "cache_creation_input_tokens": None}, Usage(3)),
-        ({"cache_creation_input_tokens": 100, "cache_read_input_tokens": 5}, Usage(100, None, 5)),
+        ({"cache_creation_input_tokens": 100, "output_tokens": 5}, Usage(None, 5)),
         ({}, None),
         (None, None),
         ([], None),
@@ -53,6 +53,7 @@ def test_the_last_usage_in_bytes_is_found_without_parsing_the_rest() -> None:
 def test_a_word_of_the_same_name_hides_no_usage() -> None:
     data = b'{"usage":{"input_tokens":2},"metadata":{"usage":"billing"}}'
     assert last_usage(data) == {"input_tokens": 2}
+    assert last_usage(data + b'"usage",' * TRIES) is None
 
 
 @pytest.mark.parametrize(
