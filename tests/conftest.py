@@ -19,6 +19,8 @@ import pytest
 
 from relayd.resources import plain_loop, uv_loop
 
+gc.disable()  # until everything is collected: nothing of that is garbage
+
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support import leaks, real, service  # noqa: E402  # after the rewrite is registered
@@ -78,6 +80,7 @@ def pytest_collection_finish() -> None:
     # What exists by now stays: later collections look only at what a test made.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -43,7 +43,7 @@ except when the kernel moves it to its own thread; a short wait lets that thread
 THREAD_GRACE = 0.06
 """The same (s) while a thread lives that the loop does not count, e.g. the one of a store."""
 
-KERNEL_GRACE = 0.3
+KERNEL_GRACE = 0.25
 """The same (s) while a socket cannot take what is to be written: longer than the kernel waits with
 an acknowledgement (0.04) or with its first probe of a closed window (0.2)."""
 

@@ -61,23 +61,23 @@ GROQ = '[[provider]]\nname="groq"\n'
         ),
         (
             '[[provider]]\nname="llamacpp"',
-            "provider[llamacpp].base_url: relayd itself listens on 127.0.0.1:8080; choose another",
+            "provider[llamacpp].base_url: relayd itself is to listen on 127.0.0.1:8080; choose another",
         ),
         (
             'server.listen = "localhost:81"\n' + AT.format("127.0.0.1:81"),
-            "provider[at].base_url: relayd itself listens on localhost:81",
+            "provider[at].base_url: relayd itself is to listen on localhost:81",
         ),
         (
             'server.listen = "127.0.0.1:81"\n' + AT.format("localhost:81"),
-            "provider[at].base_url: relayd itself listens on 127.0.0.1:81",
+            "provider[at].base_url: relayd itself is to listen on 127.0.0.1:81",
         ),
         (
             'server.listen = "0.0.0.0:81"\n' + AT.format("127.0.0.1:81") + CLIENT,
-            "provider[at].base_url: relayd itself listens on 0.0.0.0:81",
+            "provider[at].base_url: relayd itself is to listen on 0.0.0.0:81",
         ),
         (
             'admin.listen = "127.0.0.1:81"\n' + AT.format("127.0.0.1:81"),
-            "provider[at].base_url: relayd itself listens on 127.0.0.1:81",
+            "provider[at].base_url: relayd itself is to listen on 127.0.0.1:81",
         ),
     ],
 )
