@@ -61,7 +61,7 @@ GROQ = '[[provider]]\nname="groq"\n'
         ),
         (
             '[[provider]]\nname="llamacpp"',
-            "provider[llamacpp].base_url: relayd itself is to listen on 127.0.0.1:8080; choose another",
+            "provider[llamacpp].base_url: relayd itself is to listen on 127.0.0.1:8080; choose",
         ),
         (
             'server.listen = "localhost:81"\n' + AT.format("127.0.0.1:81"),
