@@ -14,15 +14,15 @@ Does not know lines, reads or sockets, nor what follows from a judgement.
 
 from __future__ import annotations
 
-import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from .record import Usage
 from .surfaces import Surface
-from .usage import last_usage, read_usage
+from .usage import LENIENT, last_usage, read_usage
 
 CONTENT = 1
 """There was content, or a finish that makes an empty answer an answer."""
@@ -236,10 +236,6 @@ assert set(READINGS) == set(Surface)
 # ---- reading what strangers wrote
 
 
-LENIENT = json.JSONDecoder(strict=False)
-BOM = b"\xef\xbb\xbf"
-
-
 def read_document(data: bytes) -> Document | None:
     """The JSON object in `data`, or None: no JSON, no object, or nested beyond the interpreter.
 
@@ -248,7 +244,7 @@ def read_document(data: bytes) -> Document | None:
     """
     try:
         # As json.loads reads bytes, without its making a decoder for each call.
-        value = LENIENT.decode(data.removeprefix(BOM).decode("utf-8", "replace"))
+        value = LENIENT.decode(data.removeprefix(BOM_UTF8).decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -8,12 +8,12 @@ mark at the start is dropped. An event without data is none. Does not know what 
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from typing import NamedTuple
 
 MAX_EVENT = 1024 * 1024
 """Bytes of one event's lines; a longer one is a fault, since nothing made of text needs it."""
 
-_BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 
@@ -48,11 +48,11 @@ class EventReader:
         if not self.begun:
             data = bytes(self._rest) + data
             self._rest.clear()
-            if len(data) < len(_BOM) and _BOM.startswith(data):
+            if len(data) < len(BOM_UTF8) and BOM_UTF8.startswith(data):
                 self._rest += data
                 return []
             self.begun = True
-            data = data.removeprefix(_BOM)
+            data = data.removeprefix(BOM_UTF8)
         # A CR at the end counts at once, or its event would wait for the next one; the LF that may
         # follow belongs to it.
         if data:

@@ -22,6 +22,7 @@ is the caller's.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from enum import Enum, auto
 
 from .answers import CONTENT
@@ -35,7 +36,6 @@ MAX_PEEK = 256 * 1024
 MAX_PEEK_EVENTS = 64
 """Events without content that are held: a provider sends one to five before its first."""
 
-_BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
 _JSON = (b"{", b"[")
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -142,10 +142,10 @@ class Peek:
         """Tell the kind of the body by its first bytes that count; None: an event stream."""
         if self._first is None:
             data = bytes(self.held)
-            if len(data) < len(_BOM) and _BOM.startswith(data):
+            if len(data) < len(BOM_UTF8) and BOM_UTF8.startswith(data):
                 return self._more(0)
             self._first = b""
-            data = data.removeprefix(_BOM)
+            data = data.removeprefix(BOM_UTF8)
         # What is kept here is the beginning of a field's name, so this stays short.
         self._first = first = (self._first + data).lstrip(_BLANK)
         if first.startswith(_FIELDS):

@@ -20,6 +20,7 @@ Does not know HTTP, the commit rule or time.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from enum import Enum, auto
 
 from .answers import CONTENT, ERROR, FINAL, FINISH, READINGS, Said, is_whole
@@ -31,7 +32,6 @@ MAX_EVENT = 64 * 1024
 """Bytes of one event that are kept. A longer one (an image, a whole response repeated at its end)
 is judged by its first MAX_EVENT and its last TAIL bytes, which is where its type and usage are."""
 
-_BOM = b"\xef\xbb\xbf"
 _END = b"\n\n"
 # Whole events of one data line each, all of them with a name or none. Left to the exact way: empty
 # data, `[DONE]`, and the name that makes an error of any data.
@@ -167,12 +167,12 @@ class Watcher:
     def _start(self, data: bytes) -> bytes:
         """What follows the byte order mark, if there is one; nothing while that is open."""
         data = bytes(self._held) + data
-        if len(data) < len(_BOM) and _BOM.startswith(data):
+        if len(data) < len(BOM_UTF8) and BOM_UTF8.startswith(data):
             self._held[:] = data
             return b""
         self._held.clear()
         self._mode = _EVENTS
-        return data.removeprefix(_BOM)
+        return data.removeprefix(BOM_UTF8)
 
     def _with_line_feeds(self, data: bytes) -> bytes:
         """The same with every line end an LF. A CR at the end counts at once."""

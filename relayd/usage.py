@@ -20,7 +20,8 @@ TRIES = 8
 MAX_COUNT = 2**53
 """LLM tokens from which on it is none: what a float and a reader of JSON hold exactly."""
 
-_LENIENT = json.JSONDecoder(strict=False)
+LENIENT = json.JSONDecoder(strict=False)
+"""Lets a control byte within a string pass."""
 _COUNTS = re.compile(rb'"usage"\s*:\s*\{')
 
 
@@ -64,7 +65,7 @@ def last_usage(tail: bytes) -> object:
         return None
     text = tail[found.end() - 1 : found.end() + TAIL].decode("utf-8", "replace")
     try:
-        return _LENIENT.raw_decode(text)[0]
+        return LENIENT.raw_decode(text)[0]
     except (ValueError, RecursionError):
         return None
 

@@ -5,10 +5,12 @@ Never raises: what cannot be read says nothing. Does not know where it came from
 
 from __future__ import annotations
 
-from .answers import BOM, LENIENT, first_said, is_error, read_document, reason_of
+from codecs import BOM_UTF8
+
+from .answers import first_said, is_error, read_document, reason_of
 from .record import Usage
 from .surfaces import Surface
-from .usage import last_usage, read_usage
+from .usage import LENIENT, last_usage, read_usage
 
 MAX_PARSED = 256 * 1024
 """Bytes of a whole answer that are parsed: some 3 ms. Of a larger one the tail is searched."""
@@ -44,7 +46,7 @@ def is_cut(body: bytes) -> bool:
 
     In one that is too large to be parsed a cut right behind an inner bracket goes unseen.
     """
-    text = body.removeprefix(BOM).strip()
+    text = body.removeprefix(BOM_UTF8).strip()
     if not text.endswith((b"}", b"]")):
         return True
     if len(text) > MAX_PARSED:
@@ -65,8 +67,10 @@ def usage_of(body: bytes, surface: Surface) -> tuple[Usage | None, str | None]:
     where the reason's key stands in inner objects too.
     """
     key = _REASON_KEYS[surface]
-    reason: object = first_said(key, body) if key else None
+    reason: object = None
     if key and surface in _NESTED and len(body) <= MAX_PARSED and body.count(key) > 1:
         document = read_document(body) or {}
         reason = document.get(key.strip(b'"').decode("ascii"))
+    elif key:
+        reason = first_said(key, body)
     return read_usage(last_usage(body)), reason_of(reason)

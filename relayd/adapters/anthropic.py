@@ -58,9 +58,9 @@ class Anthropic:
     def event(self, name: bytes, data: bytes) -> Said:
         """A block's text, or the error."""
         document = read_document(data) or {}
-        kind = kind_of(document, name.decode("utf-8", "replace"))
         if name == b"error" or is_error(document):
             return failed(document)
+        kind = kind_of(document, name.decode("utf-8", "replace"))
         delta = document.get("delta")
         if kind != "content_block_delta" or not isinstance(delta, dict):
             return NOTHING
