@@ -13,11 +13,13 @@ import inspect
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
 from relayd.resources import plain_loop, uv_loop
+from relayd.stores.sqlite import SqliteStore
 
 gc.disable()  # until everything is collected: nothing of that is garbage
 
@@ -97,6 +99,21 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def a_store_in_a_file_takes_no_virtual_time() -> Iterator[None]:
+    """The jumping loop counts what is asked of a store's thread, however slow the disk is."""
+    ask = SqliteStore._ask
+
+    def counted(self: SqliteStore, act: Callable[[Any], Any]) -> asyncio.Future[Any]:
+        done, running = ask(self, act), asyncio.get_running_loop()
+        return running.count(done) if isinstance(running, loops.JumpingLoop) else done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteStore, "_ask", counted)
+        patch.setattr(loops.JumpingLoop, "counted", ("asyncio_", "relayd-store"))
+        yield
 
 
 @pytest.fixture(autouse=True)

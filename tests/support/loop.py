@@ -6,7 +6,8 @@ a millisecond, and production timeouts can be tested as they are.
 
 Works only where every peer lives in the same loop: what another process does takes real time, and
 the clock would run past it. Work given to `run_in_executor` is counted, so `getaddrinfo` and
-`asyncio.to_thread` are too; while a thread of another kind lives, each jump waits a little for it.
+`asyncio.to_thread` are too, and what a thread of another kind does for `count`; while a thread
+lives that nobody counts, each jump waits a little for it.
 Where a reader is behind, the kernel moves bytes by a clock of its own (a late acknowledgement, a
 probe of a closed window): virtual time stands still until it has moved all that it will.
 Three faults end a test with a named error instead of a hang: nothing left to wait for, too much
@@ -36,18 +37,18 @@ _T = TypeVar("_T")
 START = 1_000.0
 """Where virtual time begins (s): not zero, so that a forgotten "never" of 0.0 shows."""
 
-GRACE = 0.001
+GRACE = 0.0001
 """Real time (s) given to the kernel before each jump. Loopback delivery happens inside `send`,
-except when the kernel moves it to its own thread; a short wait lets that thread run."""
+except when the kernel moves it to its own thread; a short sleep lets that thread run."""
 
 THREAD_GRACE = 0.06
-"""The same (s) while a thread lives that the loop does not count, e.g. the one of a store."""
+"""The same (s) while a thread lives whose work nobody counts, e.g. that of a test's own server."""
 
 KERNEL_GRACE = 0.25
 """The same (s) while a socket cannot take what is to be written: longer than the kernel waits with
 an acknowledgement (0.04) or with its first probe of a closed window (0.2)."""
 
-REAL_CAP = 20.0
+REAL_CAP = 50.0
 """Real time (s) that one loop may live."""
 
 BLOCK_CAP = 2.0
@@ -98,13 +99,18 @@ class JumpingSelector(selectors.DefaultSelector):
         return super().select(timeout)
 
     def untaken(self) -> dict[int, int]:
-        """For each socket that waits to be writable what `untaken` says."""
+        """For each socket that waits to be writable what `untaken` says, unless it is nothing."""
         waiting = [one.fd for one in self.get_map().values() if one.events & selectors.EVENT_WRITE]
-        return {fd: untaken(fd) for fd in waiting}
+        return {fd: size for fd in waiting if (size := untaken(fd))}
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """`time()` is virtual; `jumps` counts how often it was moved instead of waited for."""
+    """`time()` is virtual; `jumps` counts how often it was moved instead of waited for.
+
+    `counted` is how the names of those threads begin whose work is given to `count`.
+    """
+
+    counted = ("asyncio_",)
 
     def __init__(self, *, real_cap: float = REAL_CAP, block_cap: float = BLOCK_CAP) -> None:
         self._virtual = START
@@ -129,7 +135,10 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         *args: *_Arguments,
     ) -> asyncio.Future[_T]:
         """As usual, and counted: the clock stands still until the thread is done."""
-        future = super().run_in_executor(executor, func, *args)
+        return self.count(super().run_in_executor(executor, func, *args))
+
+    def count(self, future: asyncio.Future[_T]) -> asyncio.Future[_T]:
+        """The clock stands still until a thread, or whoever it is, has answered this."""
         self.threads += 1
         future.add_done_callback(self._thread_done)
         return future
@@ -171,7 +180,8 @@ class JumpingLoop(asyncio.SelectorEventLoop):
             return events
         if self.threads:
             return self._look_until_cap()
-        events = self._jumping.look(self._grace()) or self._look_until_settled()
+        time.sleep(self._grace())
+        events = self._jumping.look(0) or self._look_until_settled()
         if events:
             return events
         if timeout is None:
@@ -181,7 +191,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         return []
 
     def _grace(self) -> float:
-        strange = [one for one in threading.enumerate() if not one.name.startswith("asyncio_")]
+        strange = [one for one in threading.enumerate() if not one.name.startswith(self.counted)]
         return THREAD_GRACE if set(strange) - self._older_threads else GRACE
 
     def _look_until_settled(self) -> Events:

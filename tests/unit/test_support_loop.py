@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sqlite3
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from relayd.stores.sqlite import SqliteStore
 from tests.support.loop import START, Blocked, JumpingLoop, Stuck, TooSlow, elapsed, takes, untaken
 
 
@@ -104,6 +107,41 @@ async def test_a_thread_that_is_not_counted_is_waited_for_a_little() -> None:
     async with asyncio.timeout(0.25):
         assert await done == "done"
     thread.join()
+
+
+@pytest.mark.virtual_time
+async def test_the_clock_stands_still_until_what_is_counted_is_answered() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, JumpingLoop)
+    done = loop.count(loop.create_future())
+
+    def work() -> None:
+        time.sleep(0.2)
+        loop.call_soon_threadsafe(done.set_result, "done")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    async with asyncio.timeout(0.001):
+        assert await done == "done"
+    thread.join()
+    with takes(5):
+        await asyncio.sleep(5)
+
+
+@pytest.mark.virtual_time
+async def test_a_step_of_a_store_in_a_file_takes_no_virtual_time(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "state.db"), timeout=5)
+    await store.read(0.0)
+    with sqlite3.connect(tmp_path / "state.db", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        step = asyncio.create_task(store.read(0.0))
+        await asyncio.to_thread(time.sleep, 0.2)
+        assert not step.done()
+        other.rollback()
+        async with asyncio.timeout(0.001):
+            await step
+    other.close()
+    await store.close()
 
 
 @pytest.mark.virtual_time
