@@ -2,7 +2,8 @@
 
 Synchronous and without a socket: every decision returns, or closes through the `Idle` protocol,
 what it no longer keeps. The newest connection is taken first (LIFO), so that a quiet hour lets the
-others age out. There is no waiting queue: who finds nothing dials.
+others age out: after a burst there are as many as it needed, and a minute later as many as are
+needed then. There is no waiting queue: who finds nothing dials.
 """
 
 from __future__ import annotations
@@ -44,21 +45,23 @@ class Origin(NamedTuple):
 class Pool(Generic[C]):
     """Kept-alive connections; times are loop time in seconds.
 
-    `size` bounds one origin, `idle_age` the time unused, `max_age` the time since the connect (so
-    that a change of DNS is followed).
+    `size` bounds all of them together, `idle_age` the time unused, `max_age` the time since the
+    connect (so that a change of DNS is followed).
     """
 
     def __init__(self, size: int, idle_age: float, max_age: float) -> None:
         self.size = size
         self.idle_age = idle_age
         self.max_age = max_age
-        self._idle: dict[Origin, deque[C]] = {}
+        self._idle: dict[Origin, deque[C]] = {}  # by `since`
+        self._count = 0
 
     def take(self, origin: Origin, now: float) -> C | None:
         """The newest usable connection; what is found too old or not quiet is closed."""
         idle = self._idle.get(origin)
         while idle:
             conn = idle.pop()
+            self._count -= 1
             if self._fresh(conn, now) and conn.is_quiet():
                 return conn
             conn.close()
@@ -76,9 +79,10 @@ class Pool(Generic[C]):
         idle = self._idle.get(origin)
         if idle is None:
             idle = self._idle[origin] = deque()
-        while len(idle) >= self.size:  # more than one after a reload with a smaller size
-            idle.popleft().close()
+        while self._count >= self.size:  # more than one after a reload with a smaller size
+            self._lose(min(filter(None, self._idle.values()), key=_oldest))
         idle.append(conn)
+        self._count += 1
         return True
 
     def drop(self, origin: Origin, conn: C, data: bytes = b"") -> None:
@@ -86,6 +90,7 @@ class Pool(Generic[C]):
         idle = self._idle.get(origin)
         if idle is not None and conn in idle:
             idle.remove(conn)
+            self._count -= 1
             conn.close()
 
     def expire(self, now: float) -> None:
@@ -94,6 +99,7 @@ class Pool(Generic[C]):
             kept = deque(conn for conn in idle if self._fresh(conn, now))
             gone = [conn for conn in idle if not self._fresh(conn, now)]
             self._idle[origin] = kept
+            self._count -= len(gone)
             if not kept:
                 del self._idle[origin]
             for conn in gone:
@@ -103,7 +109,9 @@ class Pool(Generic[C]):
         """Close the connections of every other origin (a reload removed its provider)."""
         wanted = set(origins)
         for origin in [origin for origin in self._idle if origin not in wanted]:
-            for conn in self._idle.pop(origin):
+            gone = self._idle.pop(origin)
+            self._count -= len(gone)
+            for conn in gone:
                 conn.close()
 
     def close(self) -> None:
@@ -111,7 +119,15 @@ class Pool(Generic[C]):
         self.keep(())
 
     def __len__(self) -> int:
-        return sum(map(len, self._idle.values()))
+        return self._count
+
+    def _lose(self, idle: deque[C]) -> None:
+        self._count -= 1
+        idle.popleft().close()
 
     def _fresh(self, conn: C, now: float) -> bool:
         return now - conn.since < self.idle_age and now - conn.born < self.max_age
+
+
+def _oldest(idle: deque[C]) -> float:
+    return idle[0].since

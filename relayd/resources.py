@@ -36,7 +36,7 @@ def raise_file_limit(config: Config) -> Problem | None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         limit = hard
     clients, exchanges = config.server.max_connections, config.server.max_exchanges
-    idle = config.failover.max_idle_connections * len(config.providers)
+    idle = config.failover.max_idle_connections
     need = clients + exchanges + idle + SPARE_FILES
     if limit == resource.RLIM_INFINITY or need <= limit:
         return None

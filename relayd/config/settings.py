@@ -167,7 +167,7 @@ class Failover:
     retry_backoff: float = field(default=0.5, metadata=key(seconds(0, 300)))
     max_response_bytes: int = field(default=16 * MIB, metadata=key(integer(KIB, 256 * MIB)))
     max_stream_bytes: int = field(default=0, metadata=key(integer(0, 2**40)))
-    max_idle_connections: int = field(default=64, metadata=key(integer(0, 65_536)))
+    max_idle_connections: int = field(default=2048, metadata=key(integer(0, 65_536)))
     idle_connection_age: float = field(default=60.0, metadata=_CLOCK)
     max_connection_age: float = field(default=300.0, metadata=_CLOCK)
 

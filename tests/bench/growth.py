@@ -146,21 +146,21 @@ class Bench:
             yield
 
     @contextlib.contextmanager
-    def gateway(self, kind: str, core: int, tls: bool, more: str) -> Iterator[tuple[int, int]]:
+    def gateway(self, kind: str, core: int, tls: bool) -> Iterator[tuple[int, int]]:
         """Its working process and its port."""
         port = free_port()
-        start = self.nginx(port) if kind == YARDSTICK else self.relayd(port, kind, tls, more)
+        start = self.nginx(port) if kind == YARDSTICK else self.relayd(port, kind, tls)
         with child(core, start) as process:
             wait_for(port)
             time.sleep(0.3)
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             yield int(children[0]) if children else process.pid, port
 
-    def relayd(self, port: int, loop: str, tls: bool, more: str) -> list[str]:
+    def relayd(self, port: int, loop: str, tls: bool) -> list[str]:
         """The command that starts it."""
         file = self.folder / f"relayd-{port}.toml"
         url = f"https://127.0.0.1:{self.tls}" if tls else f"http://127.0.0.1:{self.plain}"
-        more = f'ca_file = "{self.cert}"\n{more}' if tls else more
+        more = f'ca_file = "{self.cert}"' if tls else ""
         file.write_text(CONFIG.format(port=port, loop=loop, provider=url, more=more))
         return [sys.executable, "-m", "relayd", "serve", "-c", str(file)]
 
@@ -179,12 +179,10 @@ class Bench:
             (folder / name).write_text(placed(text))
         return [placed(part) for part in self.yardstick["start"]]
 
-    def measure(
-        self, kind: str, load: Load, *, tls: bool = False, cores: int = 1, more: str = ""
-    ) -> Point:
+    def measure(self, kind: str, load: Load, *, tls: bool = False, cores: int = 1) -> Point:
         """CPU for a unit of work of fresh gateways, one a core, each with this load."""
         with contextlib.ExitStack() as stack:
-            gateways = [stack.enter_context(self.gateway(kind, n, tls, more)) for n in range(cores)]
+            gateways = [stack.enter_context(self.gateway(kind, n, tls)) for n in range(cores)]
             pids = [pid for pid, _ in gateways]
             loads = [
                 stack.enter_context(
@@ -249,13 +247,6 @@ def open_streams(bench: Bench, sizes: list[int], rounds: int) -> None:
 def connections(bench: Bench, rounds: int) -> None:
     points = curves(lambda kind, size: bench.measure(kind, asking(size)), CONNECTIONS, rounds)
     show_curves("CPU per JSON request, us, connections", points, CONNECTIONS)
-    size = max(CONNECTIONS)
-    more = f"[failover]\nmax_idle_connections = {size}"
-    print(
-        f"\n{size} connections, {more.splitlines()[1]} (so that no request has to dial): ", end=""
-    )
-    found = {x: [bench.measure(x, asking(size), more=more) for _ in range(rounds)] for x in LOOPS}
-    print(", ".join(f"{loop} {middle(found[loop], 'cost'):.1f} us" for loop in LOOPS))
 
 
 def pairs(bench: Bench, rounds: int) -> None:

@@ -407,6 +407,17 @@ async def test_no_more_idle_connections_are_kept_than_configured() -> None:
         assert a.open == 2
 
 
+async def test_after_a_burst_all_of_its_connections_are_kept_for_the_next_and_then_age() -> None:
+    burst = 90
+    async with ScriptedProvider(slow(1.0, ok())) as a, gateway(config_for(a)) as g:
+        for _ in range(3):
+            await asyncio.gather(*(g.chat("hi") for _ in range(burst)))
+        assert max(used(a)) == burst - 1, "expected no connection beyond those of the first"
+        assert a.open == burst
+        await asyncio.sleep(70)
+        assert a.open == 0
+
+
 async def test_none_is_kept_when_none_is_allowed() -> None:
     async with (
         ScriptedProvider(ok()) as a,

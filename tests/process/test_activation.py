@@ -119,8 +119,8 @@ async def test_a_figure_that_cannot_fit_stops_the_start_by_name(tmp_path: Path) 
             assert await running.ended() == 78
     (line,) = running.err
     assert line == (
-        f"{file}: server.max_connections: 4096 clients, 2048 exchanges and 64 idle connections "
-        "need 6400 files, the limit is 1000; raise LimitNOFILE= or lower the figures"
+        f"{file}: server.max_connections: 4096 clients, 2048 exchanges and 2048 idle connections "
+        "need 8384 files, the limit is 1000; raise LimitNOFILE= or lower the figures"
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from relayd.pool import Origin, Pool
 
 ORIGINS = [Origin("https", name, 443, name, "") for name in "ab"]
-SIZE = 2
+SIZE = 3
 IDLE_AGE = 60.0
 MAX_AGE = 100.0
 
@@ -79,9 +79,8 @@ class Connections(RuleBasedStateMachine):
         if not kept:
             self.gone.append(line)
             return
-        here = [entry for entry in self.idle if entry[0] == origin]
-        if len(here) == SIZE:
-            self.lose(here[0])
+        if len(self.idle) == SIZE:
+            self.lose(self.idle[0])
         self.idle.append((origin, line, self.now))
 
     @precondition(lambda self: self.idle)

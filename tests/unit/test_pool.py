@@ -63,6 +63,16 @@ def test_the_oldest_makes_room() -> None:
     assert len(idle) == 2
 
 
+def test_room_is_made_where_nobody_has_asked_for_longest() -> None:
+    idle, lines = pool(size=3), [Line() for _ in range(5)]
+    for at, (origin, line) in enumerate(zip([HERE, THERE, THERE, HERE, HERE], lines, strict=True)):
+        idle.give(origin, line, float(at))
+    assert [line.closed for line in lines] == [1, 1, 0, 0, 0]
+    assert idle.take(HERE, 5.0) is lines[4]
+    assert idle.take(THERE, 5.0) is lines[2]
+    assert len(idle) == 1
+
+
 def test_a_smaller_size_after_a_reload_holds_from_the_next_connection_on() -> None:
     idle, lines = pool(size=3), [Line() for _ in range(4)]
     for line in lines[:3]:
