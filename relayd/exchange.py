@@ -231,6 +231,7 @@ class Exchange:
         finally:
             self._record.max_gap = pump.max_gap
             self._record.first_content = self._since(pump.first_content)
+            answer.held_up = pump.held_up
         self._finish(end)
 
     def _since(self, at: float | None) -> float | None:
@@ -246,6 +247,8 @@ class Exchange:
             sink.end()
         elif end in BY_CLIENT:
             sink.cut()
+        elif answer.watcher is not None and answer.watcher.final:
+            sink.end()  # all was said: an error behind it would unsay it
         elif answer.watcher is not None and answer.watcher.at_boundary:
             sink.write(errors.event(end.value, LAST_WORDS[end], self._surface))
             sink.end()
@@ -255,7 +258,7 @@ class Exchange:
 
     def _let_go(self, answer: Answer, end: End) -> None:
         engine, now = self._engine, self._clock.now()
-        if end in BLAMED and self._permit is not None:
+        if end in BLAMED and self._permit is not None and not answer.held_up:
             self._permit.broke(now)
         release(engine.reach, answer.origin, answer.conn, answer.head, answer.body, now)
         self._leave_slot()

@@ -94,7 +94,12 @@ _COMMON = {b"%x" % size: size for size in range(1, 1025)}
 
 
 class BadChunk(ValueError):
-    """The chunked coding is broken: nothing after this point can be trusted."""
+    """The chunked coding is broken: nothing after this point can be trusted.
+
+    `payload`: what came whole before it in the same read, so that no cut of the bytes decides.
+    """
+
+    payload = b""
 
 
 class Chunked:
@@ -123,6 +128,18 @@ class Chunked:
             self._trailers(data, 0)
             return b""
         parts: list[bytes] = []
+        try:
+            self._chunks(data, parts)
+        except BadChunk as exc:
+            exc.payload = b"".join(parts)
+            raise
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> bool:
+        """Whole only if the last chunk and its empty line came."""
+        return self.done
+
+    def _chunks(self, data: bytes, parts: list[bytes]) -> None:
         at = 0
         end = len(data)
         while at < end:
@@ -155,11 +172,6 @@ class Chunked:
                     break
                 at += 2
                 self._left = -1
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def close(self) -> bool:
-        """Whole only if the last chunk and its empty line came."""
-        return self.done
 
     def _short(self, data: bytes, at: int, start: bytes) -> None:
         if data[at:] != start:

@@ -56,6 +56,13 @@ RETURNING = {
 }
 """Fields of a provider that reach the client: lower-case name to the name sent."""
 
+MAX_FIELDS = 256
+"""Of a head, on either side: each costs the loop some microseconds, and nobody sends a hundred."""
+
+MAX_RETURNING = 2048
+"""Bytes of a provider's fields that reach the client, some 100 in earnest: nginx makes a 502 of a
+head that is larger than its buffer, which is 4 KiB by default."""
+
 MAX_CROSSING = 4096
 """Bytes of a client's fields that reach a provider, some 200 in earnest: a head that the provider
 resets for its size would count against the provider's breaker."""
@@ -86,9 +93,10 @@ def crossing(first: dict[bytes, bytes], fields: Fields, surface: Surface | None)
 def returning(first: dict[bytes, bytes], fields: Fields) -> bytes:
     """The lines (each with its CR LF) of a provider's head that go to the client.
 
-    `first` has the first value of each field's name.
+    `first` has the first value of each field's name. None for more than `MAX_RETURNING` bytes.
     """
-    return _picked(first, fields, RETURNING)
+    lines = _picked(first, fields, RETURNING)
+    return lines if len(lines) <= MAX_RETURNING else b""
 
 
 def _picked(first: dict[bytes, bytes], fields: Fields, names: dict[bytes, bytes]) -> bytes:

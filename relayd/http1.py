@@ -19,7 +19,7 @@ import h11
 
 from . import errors
 from .framing import Body, Chunked, Length
-from .headers import TOKEN, VISIBLE, Fields, Head, closes, listed, tokens
+from .headers import MAX_FIELDS, TOKEN, VISIBLE, Fields, Head, closes, listed, tokens
 from .knownlines import FRAMING, KnownLines, Start
 
 _HOST = TOKEN.translate(None, b"#^`|") + b"(),;=:[]"  # of a name, an address and a port
@@ -66,6 +66,8 @@ def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None)
         start, fields = _parse(head, limit)
         return _judge(start, fields, dict(reversed(fields)))
     lines = head.split(b"\r\n")
+    if len(lines) > MAX_FIELDS + 3:  # with the request line, and two empty ones behind the last
+        raise errors.HeadTooLarge(f"the request head has more than {MAX_FIELDS} fields")
     found = known.fields(lines[1:-2])  # behind the last field: an empty line, and nothing
     if (seen := known.start(lines[0])) and all(found):
         named: dict[bytes, bytes] = dict(found)

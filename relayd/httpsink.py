@@ -130,6 +130,8 @@ class HttpSink:
             framing = b"Transfer-Encoding: chunked\r\n"
             self._chunked = True
             first = b"%x\r\n%b\r\n" % (len(first), first) if first else b""
+        if self._conn.overran:  # of a next request, which will not be read
+            self.keep_alive = False
         closing = b"" if self.keep_alive else b"Connection: close\r\n"
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         head = b"".join((line, self._date.at(time.time()), block, framing, closing, b"\r\n"))

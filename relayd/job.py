@@ -47,7 +47,7 @@ class Answer:
     decodes what `conn` still brings, and `watcher` (fed with `held`) watches it; None if the
     payload is no event stream. `commit` is the record's word; `content_at` the loop time of the
     first content, if there was one; `first_due` its clock when the peek was full too early; `idle`
-    what bounds the gaps from here on, in seconds.
+    what bounds the gaps from here on, in seconds. `held_up`: see `pump.KEPT_WAITING`.
     """
 
     origin: Origin
@@ -61,3 +61,4 @@ class Answer:
     content_at: float | None
     first_due: float | None
     idle: float
+    held_up: bool = False

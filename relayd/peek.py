@@ -130,7 +130,7 @@ class Peek:
             return self._end(Why.NOT_AN_ANSWER if self._first else Why.EMPTY)
         self._flag(self.watcher.close())
         fault = self._fault(self.watcher)
-        cut = not framed and self._whole and not self.watcher.finished
+        cut = not framed and self._whole and not self.watcher.over
         return self._end(Why.CUT if fault is None and cut else fault)
 
     def _json_fault(self, body: bytes, framed: bool) -> Why | None:
@@ -180,7 +180,7 @@ class Peek:
         if not self.content_seen:
             return Why.EMPTY
         # A stream that nobody asked for is passed on as it is.
-        return Why.CUT if self._streaming and not watcher.finished else None
+        return Why.CUT if self._streaming and not watcher.over else None
 
     def _flag(self, flags: int) -> None:
         self.flags = flags

@@ -27,6 +27,10 @@ from .wake import EARLY, Clock
 
 NEVER = float("inf")
 
+KEPT_WAITING = 1.0
+"""Seconds for which a provider was not read, as the client was behind, from which on its end says
+nothing of the provider: it may have taken us for one that has left."""
+
 
 @dataclass(slots=True)
 class Limits:
@@ -74,12 +78,14 @@ class Pump:
         "_limits",
         "_most",
         "_now",
+        "_paused_at",
         "_sink",
         "_watcher",
         "_way",
         "end",
         "fault",
         "first_content",
+        "held_up",
     )
 
     def __init__(self, answer: Answer, sink: Sink, clock: Clock, limits: Limits) -> None:
@@ -100,6 +106,8 @@ class Pump:
         self._first_due = NEVER if answer.first_due is None else answer.first_due
         self._due = NEVER
         self._behind: Stall | None = None  # while the sink is behind
+        self._paused_at = 0.0  # since when
+        self.held_up = False  # for KEPT_WAITING at least, once
         self.end: End | None = None
         self.fault: Exception | None = None  # one of our own
         self.first_content = answer.content_at
@@ -174,7 +182,9 @@ class Pump:
                 self._pass_on(payload)
             if self._body.done:
                 self._finish()
-        except BadChunk:
+        except BadChunk as exc:
+            if exc.payload:
+                self._pass_on(exc.payload)
             self._stop(End.UPSTREAM_TRUNCATED)
         except Exception as exc:  # noqa: BLE001  (raised by `run`: this is called by the event loop)
             self.fault = exc
@@ -187,7 +197,9 @@ class Pump:
             return
         way.sent += len(payload)
         if self._watcher is None:
-            way.content = self._now()
+            began, way.content = way.content == NEVER, self._now()
+            if began:
+                self._look()
         else:
             self._watch(self._watcher, payload)
         self._sink.write(payload)
@@ -225,15 +237,20 @@ class Pump:
     def _pause(self) -> None:
         if self._behind is None:
             self._conn.pause()
-            self._behind = Stall(self._sink.untaken, self._limits.write_timeout, self._now())
+            now = self._paused_at = self._now()
+            self._behind = Stall(self._sink.untaken, self._limits.write_timeout, now)
             self._look()
 
     def _caught_up(self) -> None:
         if self._behind is None:
             return
         self._behind = None
+        now = self._now()
+        waited = now - self._paused_at
+        self.held_up = self.held_up or waited >= KEPT_WAITING
+        self._first_due += waited  # these clocks stood still
         if self._way.content != NEVER:
-            self._way.content = self._now()  # the idle clock stood still
+            self._way.content = now
         self._conn.resume()
         self._look()
 
@@ -261,7 +278,7 @@ class Pump:
         watcher = self._watcher
         if watcher is not None and watcher.error:
             self._stop(End.UPSTREAM_ERROR_EVENT)
-        elif watcher is not None and watcher.finished:
+        elif watcher is not None and watcher.over:
             self._stop(COMPLETE)
         else:
             self._stop(End.UPSTREAM_STALLED)
@@ -286,8 +303,8 @@ class Pump:
             self._stop(COMPLETE)
             return
         watcher.close()
-        finished = watcher.finished and not watcher.error
-        self._stop(COMPLETE if finished else self._truncated())
+        whole = watcher.over and not watcher.error
+        self._stop(COMPLETE if whole else self._truncated())
 
     def _truncated(self) -> End:
         watcher = self._watcher
@@ -296,6 +313,8 @@ class Pump:
         return End.UPSTREAM_TRUNCATED
 
     def _stop(self, end: End) -> None:
+        if self.end is not None:
+            return  # one read may hold more than one reason: the first one decides
         self.end = said(self._watcher, end)
         self._way.disarm()
         self._clock.wake.wake()

@@ -6,7 +6,7 @@ Does not know connections or framing: a `Sink` does.
 from __future__ import annotations
 
 from . import errors
-from .headers import returning
+from .headers import MAX_RETURNING, returning
 from .record import Record
 from .response import ResponseHead
 from .sink import Sink
@@ -31,7 +31,10 @@ def gateway_lines(record: Record, attempts: int) -> bytes:
 def answer_lines(head: ResponseHead, record: Record, attempts: int, streams: bool) -> bytes:
     """The fields of a provider's answer as they go to the client, as lines."""
     kind = head.field(b"content-type")
-    lines = b"" if kind is None else b"Content-Type: %b\r\n" % kind
+    if kind is not None and len(kind) <= MAX_RETURNING:
+        lines = b"Content-Type: %b\r\n" % kind
+    else:
+        lines = b""
     lines += gateway_lines(record, attempts) + returning(head.first, head.fields)
     return lines + EVENT_STREAM if streams else lines
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .framing import Body, Chunked, Length, UntilClose
-from .headers import TOKEN, VISIBLE, Field, Fields, Head, closes, listed, tokens
+from .headers import MAX_FIELDS, TOKEN, VISIBLE, Field, Fields, Head, closes, listed, tokens
 
 T = TypeVar("T")
 
 MAX_RESPONSE_HEAD = 65536
-MAX_RESPONSE_FIELDS = 256
-"""Bytes and fields of one head; nginx stops at 8 KiB, Go at 1 MiB, providers send about 2 KiB."""
+"""Bytes of one head; nginx stops at 8 KiB, Go at 1 MiB, providers send about 2 KiB."""
 
 MAX_REMEMBERED = 512
 MAX_REMEMBERED_LINE = 128
@@ -107,8 +106,8 @@ def _response(head: bytes, known: ResponseLines) -> ResponseHead:
         start, end, fields = head.partition(b"\r\n")  # a fold under it would belong to no field
         head = start + end + _FOLD.sub(b" ", fields)
     start, *lines = head.split(b"\r\n")
-    if len(lines) > MAX_RESPONSE_FIELDS:
-        raise BadResponse(f"more than {MAX_RESPONSE_FIELDS} response fields")
+    if len(lines) > MAX_FIELDS:
+        raise BadResponse(f"more than {MAX_FIELDS} response fields")
     version, status = known.start(start)
     return _framed(version, status, known.fields(lines))
 

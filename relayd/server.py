@@ -193,9 +193,12 @@ class Server:
     # Accepting.
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = self._peer(writer)
+        if peer is None:
+            writer.transport.abort()
+            return
         loop = asyncio.get_running_loop()
         clock = Clock(loop, Wake(loop))
-        peer = self._peer(writer)
         session = Session(
             Conn(plain(writer), clock.wake, loop.time()),
             peer,
@@ -227,13 +230,14 @@ class Server:
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._report(fault)
 
-    def _peer(self, writer: asyncio.StreamWriter) -> Peer:
+    def _peer(self, writer: asyncio.StreamWriter) -> Peer | None:
+        """Who has connected; None for one that has reset already: its name is gone."""
         name = writer.get_extra_info("peername")
         if isinstance(name, tuple):
             return Peer(str(name[0]), self._trusted().covers(str(name[0])))
         if writer.get_extra_info("socket").family == socket.AF_UNIX:
             return Peer("unix:", self._trusted().covers(""))
-        return Peer("", False)  # it has reset the connection already, and its name is gone
+        return None
 
 
 def _place(name: tuple[str, int] | str | bytes) -> Listen:

@@ -184,7 +184,8 @@ class Session:
         stopping = self.wake.why is DRAINING
         self.wake.reset()
         self.clock.deadline = float("inf")
-        if self.sink.keep_alive and not self.conn.ended and not self.conn.overran:
+        ended = self.conn.lost or (self.conn.ended and not self.conn.buffer)
+        if self.sink.keep_alive and not ended and not self.conn.overran:
             self.conn.hold = True
             if self.conn.buffer or not self.conn.writable:
                 await self._pace()
@@ -213,7 +214,7 @@ class Session:
         """The next request head; None when the client has nothing (more) to say."""
         conn, rules = self.conn, self._rules()
         conn.limit = rules.buffer
-        begun = False
+        begun = awaited = False
         read = 0  # bytes that were looked at and are no head yet
         while True:
             if conn.buffer and may_end(conn.buffer, read):
@@ -229,8 +230,8 @@ class Session:
             if conn.buffer and not begun:
                 begun = self.busy = True
                 self.clock.arm("head", self.clock.now() + rules.head_timeout)
-            elif not begun:
-                self.busy = False
+            elif not begun and not awaited:  # empty lines, which may precede it, win no time
+                awaited, self.busy = True, False
                 self.clock.arm("idle", self.clock.now() + rules.idle_timeout)
             await self.wake.wait()
             if self.clock.expired == "idle" and not conn.buffer:

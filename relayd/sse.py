@@ -112,6 +112,16 @@ class Watcher:
         clean = not self._held and not self._skip_lf and not self.final
         return clean and self._mode is _EVENTS
 
+    @property
+    def over(self) -> bool:
+        """Whether the stream may end here: a terminal marker came, and behind a bare finish, which
+        may be one of several, no part of an event."""
+        if self.final or not self.finished:
+            return self.finished
+        if self._mode is _LARGE:
+            return self._tail.rstrip().endswith(b"}")
+        return not self._held or self._mode is not _EVENTS or self._is_whole()
+
     def text(self, event: bytes) -> int:
         """Where the text begins of an event that surely says content and nothing else, or -1."""
         search = self._reading.text
@@ -143,10 +153,12 @@ class Watcher:
         self._closed = True
         if mode is _LARGE and self._tail.rstrip().endswith(b"}"):
             return self._large(self._head, self._tail)
-        block = bytes(self._held)
-        if block and mode is _EVENTS and is_whole(_fields(block)[1]):
-            return self._block(block)
+        if self._held and mode is _EVENTS and self._is_whole():
+            return self._block(bytes(self._held))
         return 0
+
+    def _is_whole(self) -> bool:
+        return is_whole(_fields(bytes(self._held))[1])
 
     # ---- bytes to LF-only text
 

@@ -8,7 +8,6 @@ quota, or how an answer reaches the client.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable
 
 from . import refusal
@@ -194,11 +193,13 @@ class _Call:
         if wait:
             clock.arm("error_body", clock.now() + wait)
         text = bytearray()
-        with contextlib.suppress(BadChunk):  # cut, silent or broken: what came is enough
+        try:  # cut, silent or broken: what came is enough
             while not self._drain_into(text, refusal.MAX_ERROR_BODY):
                 if not wait or conn.ended or clock.expired is not None:
                     break
                 await clock.wake.wait()
+        except BadChunk as exc:
+            text += exc.payload
         self._release(head)
         return bytes(text)
 
@@ -235,8 +236,8 @@ class _Call:
             return self._whole(peek, head) if over else None
         if verdict is FAIL:
             raise self._no_answer(peek, head)
-        finished = peek.watcher is not None and peek.watcher.finished
-        if finished and self.clock.expired in ("idle", "answer"):
+        over = peek.watcher is not None and peek.watcher.over
+        if over and self.clock.expired in ("idle", "answer"):
             return self._whole(peek, head)  # all is said; its end will not come
         if body.done and (job.hold or peek.watcher is None):
             return self._whole(peek, head)

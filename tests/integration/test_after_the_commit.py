@@ -407,15 +407,122 @@ async def test_a_clean_end_after_a_bare_finish_reason_is_complete() -> None:
         assert g.exchange["end_reason"] == "complete"
 
 
-@pytest.mark.parametrize("marker", [builders.finish(), builders.DONE])
 @pytest.mark.parametrize("then", ["fin", "rst"])
-async def test_a_terminal_marker_alone_does_not_excuse_a_broken_framing(
-    marker: bytes, then: str
-) -> None:
-    async with asked(breaks_off(CHAT.content, marker, then=then)) as (g, _, answer):
+async def test_a_terminal_marker_alone_does_not_excuse_a_broken_framing(then: str) -> None:
+    async with asked(breaks_off(CHAT.content, builders.finish(), then=then)) as (g, _, answer):
         await answer.read()
-        check_error(answer, CHAT.content + marker, "upstream_truncated")
+        check_error(answer, CHAT.content + builders.finish(), "upstream_truncated")
         assert g.exchange["end_reason"] == "upstream_truncated"
+
+
+@streamed
+@pytest.mark.parametrize("then", ["fin", "rst"])
+async def test_behind_a_final_marker_a_broken_framing_is_told_to_the_log_alone(
+    shape: Shape, then: str
+) -> None:
+    """All was said: an SDK would raise on an error behind it, and a whole answer be lost."""
+    async with asked(breaks_off(*shape.stream, then=then), shape) as (g, _, answer):
+        await answer.read()
+        assert answer.whole
+        assert answer.body == b"".join(shape.stream)
+        assert g.exchange["end_reason"] == "upstream_truncated"
+        assert g.exchange["finish_reason"]
+
+
+TWO_CHOICES = builders.finish() + b'data: {"choices":[{"index":1,"delta":{"content":"hal'
+
+
+@pytest.mark.parametrize("framed", ["chunked", "length", "bare"])
+@pytest.mark.parametrize("then", ["fin", "rst", "stall"])
+async def test_half_an_event_behind_a_bare_finish_is_no_end(framed: str, then: str) -> None:
+    script = cut_stream(CHAT.content, TWO_CHOICES, then=then, framed=framed)
+    async with asked(script) as (g, _, answer):
+        await answer.read()
+        assert not answer.whole
+        reason = "upstream_stalled" if then == "stall" else "upstream_truncated"
+        assert g.exchange["end_reason"] == reason
+
+
+@pytest.mark.parametrize("framed", ["chunked", "bare"])
+@pytest.mark.parametrize("then", ["fin", "rst", "stall"])
+async def test_nor_is_it_of_an_answer_that_is_held(framed: str, then: str) -> None:
+    script = cut_stream(CHAT.content, TWO_CHOICES, then=then, framed=framed)
+    async with (
+        ScriptedProvider(script, name="a") as a,
+        ScriptedProvider(ok(), name="b") as b,
+        gateway(config_for(a, b, routing={"commit": "answer"})) as g,
+    ):
+        answer = await g.chat(stream=True)
+        assert (answer.status, answer.field("X-Gateway-Provider")) == (200, "b")
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize("end", [b"", builders.finish(), builders.finish() + builders.DONE])
+async def test_the_limit_of_bytes_holds_in_the_read_that_also_ends_the_body(
+    end: bytes, chunked: bool
+) -> None:
+    many = builders.delta("x" * 3000) + end
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+    rest = b"%x\r\n%b\r\n0\r\n\r\n" % (len(many), many) if chunked else many
+    framing = (
+        b"Transfer-Encoding: chunked"
+        if chunked
+        else b"Content-Length: %d" % len(CHAT.content + many)
+    )
+
+    async def script(peer: Peer, _: Request) -> None:
+        first = b"%x\r\n%b\r\n" % (len(CHAT.content), CHAT.content)
+        await peer.send(head + framing + b"\r\n\r\n" + (first if chunked else CHAT.content))
+        await asyncio.sleep(1)
+        await peer.send(rest)
+
+    async with asked(script, failover={"max_stream_bytes": 1500}) as (g, _, answer):
+        await answer.read()
+        check_error(answer, CHAT.content, "response_too_large")
+        assert g.exchange["end_reason"] == "response_too_large"
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_so_it_does_for_a_body_that_is_no_stream(chunked: bool) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 3000"
+
+    async def script(peer: Peer, _: Request) -> None:
+        def part(data: bytes) -> bytes:
+            return b"%x\r\n%b\r\n" % (len(data), data) if chunked else data
+
+        await peer.send(head + framing + b"\r\n\r\n" + part(b"{".ljust(1000)))
+        await asyncio.sleep(1)
+        end = b"0\r\n\r\n" if chunked else b""
+        await peer.send(part(b"}".rjust(2000)) + end)
+
+    sections = {"routing": {"commit": "head"}, "failover": {"max_stream_bytes": 1500}}
+    async with ScriptedProvider(script) as a, gateway(config_for(a, **sections)) as g:
+        async with g.client() as client:
+            answer = await client.post_json(CHAT.path, CHAT.request())
+            assert not answer.whole
+            assert await client.ended() is Ended.CLOSE
+        assert g.exchange["end_reason"] == "response_too_large"
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_what_came_whole_before_a_broken_chunk_arrives_however_it_is_cut(
+    pieces: int,
+) -> None:
+    more = CHAT.content + builders.finish()
+    chunk, broken = b"%x\r\n%b\r\n" % (len(more), more), b"0\r\nno trailer\r\n\r\n"
+
+    async def script(peer: Peer, _: Request) -> None:
+        await peer.sse(CHAT.content, end=False)
+        await asyncio.sleep(1)
+        for data in [chunk + broken] if pieces == 1 else [chunk, broken]:
+            await peer.send(data)
+            await asyncio.sleep(1)
+
+    async with asked(script) as (g, _, answer):
+        await answer.read()
+        check_error(answer, CHAT.content + more, "upstream_truncated")
+        assert g.exchange["finish_reason"] == "stop"
 
 
 async def test_a_stream_that_ends_with_its_connection_is_complete_with_a_marker() -> None:

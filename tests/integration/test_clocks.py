@@ -292,6 +292,21 @@ async def test_a_body_that_is_no_stream_is_bounded_by_idle_after_commit_head() -
         assert g.exchange["end_reason"] == "upstream_stalled"
 
 
+@pytest.mark.parametrize("gap", [0.0, 0.2])
+async def test_so_it_is_however_its_first_bytes_are_cut_from_its_head(gap: float) -> None:
+    async def script(peer: Peer, _: Request) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
+        await asyncio.sleep(gap)
+        await peer.send(b"{")
+        await peer.stall()
+
+    async with pair(script, {"routing": {"commit": "head"}}) as g:
+        with takes(60.0 + gap):
+            answer = await g.chat()
+        assert not answer.whole
+        assert g.exchange["end_reason"] == "upstream_stalled"
+
+
 async def test_after_commit_head_a_stream_without_content_has_the_deadline_alone() -> None:
     async with pair(open_stream(builders.PING), {"routing": {"commit": "head"}}) as g:
         with takes(600.0):
@@ -412,6 +427,15 @@ async def test_an_idle_connection_closes_silently_after_75_s(used: bool) -> None
             assert await client.ended() is Ended.CLOSE
 
 
+async def test_empty_lines_win_an_idle_connection_no_time() -> None:
+    async with pair(ok()) as g, g.client() as client:
+        for _ in range(7):
+            await asyncio.sleep(10)
+            await client.send(b"\r\n")
+        with takes(5.0):
+            assert await client.ended() is Ended.CLOSE
+
+
 async def test_the_idle_clock_does_not_run_during_an_exchange() -> None:
     async with pair(slow(200.0, ok())) as g, g.client() as client:
         assert (await client.post_json(CHAT.path, CHAT.request())).status == 200
@@ -457,6 +481,39 @@ async def test_idle_stands_still_while_the_client_does_not_read() -> None:
             await answer.read()
             assert answer.body.endswith(builders.DONE)
             assert g.exchange["end_reason"] == "complete"
+
+
+def gives_up(patience: float, then: str) -> Script:
+    """A stream whose provider ends the connection when nobody has taken anything for so long."""
+
+    async def script(peer: Peer, _: Request) -> None:
+        await peer.stream_head()
+        try:
+            while True:
+                peer.writer.write(b"%x\r\n%b\r\n" % (len(FLOOD), FLOOD))
+                async with asyncio.timeout(patience):
+                    await peer.writer.drain()
+        except TimeoutError:
+            if then == "rst":
+                await peer.rst()
+            peer.writer.transport.abort()
+            await asyncio.sleep(0)
+
+    return script
+
+
+@pytest.mark.parametrize("then", ["rst", "fin"])
+async def test_a_provider_that_gives_up_on_a_slow_client_is_not_blamed(then: str) -> None:
+    """Or whoever reads slowly would open the breaker for everybody."""
+    async with ScriptedProvider(gives_up(20.0, then), name="a") as a:
+        async with gateway(config_for(a, breaker={"failures": 1})) as g, g.client() as client:
+            answer = await begun(client)
+            await asyncio.sleep(50)
+            client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            await answer.read()
+            line = g.exchange
+            assert (line["end_reason"], line["ended_by"]) == ("upstream_truncated", "provider")
+            assert (await g.get("/health")).json()["providers"][0]["state"] == "closed"
 
 
 async def test_a_client_that_takes_a_little_now_and_then_is_no_stalled_one() -> None:

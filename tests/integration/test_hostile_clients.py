@@ -83,21 +83,19 @@ async def test_requests_behind_requests_are_not_read_before_they_are_served() ->
 def test_who_is_gone_before_the_accept_is_not_taken_for_a_peer_on_a_unix_socket(
     make: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    async def run() -> dict[str, Any]:
+    async def run() -> list[dict[str, Any]]:
         trusting = {"listen": "127.0.0.1:0", "trusted_proxies": ["unix:"]}
         async with gateway(config_for(PROVIDER, server=trusting)) as g:
             with socket.create_connection(g.address) as stranger:  # in the kernel's queue so far
                 stranger.sendall(post(CHAT, chat(), {"X-User-Id": "victim"}))
                 stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NONE)
-            async with asyncio.timeout(5):
-                while not g.exchanges:  # noqa: ASYNC110  (it has no event for it)
-                    await asyncio.sleep(0)
-            return g.exchange
+            await g.chat()
+            return g.exchanges
 
     with asyncio.Runner(loop_factory=make) as runner:
-        exchange = runner.run(run())
-    assert exchange["user"] == "anonymous"
-    assert exchange["peer"] in ("", "127.0.0.1")
+        exchanges = runner.run(run())
+    # On uvloop the stranger has no name any more, and nobody is served, or charged, without one.
+    assert {(line["user"], line["peer"]) for line in exchanges} == {("anonymous", "127.0.0.1")}
 
 
 async def test_a_client_cannot_open_a_breaker_with_fields_that_a_provider_refuses() -> None:

@@ -132,6 +132,16 @@ def test_a_broken_coding_is_refused_in_any_cuts(data: bytes, size: int) -> None:
         read(Chunked(), data, size)
 
 
+@pytest.mark.parametrize(
+    "broken", [b"x\r\n", b"0\r\nbad trailer\r\n\r\n", b"1\r\naXX", b"1\r\nXX", b"\n"]
+)
+def test_what_came_whole_before_the_break_is_told_with_it(broken: bytes) -> None:
+    with pytest.raises(BadChunk) as caught:
+        Chunked().feed(b"3\r\none\r\n3\r\ntwo\r\n" + broken)
+    assert caught.value.payload.startswith(b"onetwo")
+    assert Chunked().feed(b"3\r\none\r\n3\r\ntwo\r\n") == b"onetwo"
+
+
 @pytest.mark.parametrize("size", [1, 7, 1_000_000])
 def test_a_size_line_has_a_limit(size: int) -> None:
     line = b"0;" + b"x" * (MAX_CHUNK_LINE - 4) + b"\r\n"

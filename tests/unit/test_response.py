@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from relayd.framing import Chunked, Length, UntilClose
+from relayd.headers import MAX_FIELDS
 from relayd.response import (
     MAX_REMEMBERED,
     MAX_REMEMBERED_LINE,
-    MAX_RESPONSE_FIELDS,
     MAX_RESPONSE_HEAD,
     BadResponse,
     ResponseHead,
@@ -165,8 +165,8 @@ def test_space_before_a_colon_is_dropped() -> None:
 
 
 def test_heads_have_a_limit_in_bytes_and_in_fields() -> None:
-    assert take(answer(*["A: 1"] * MAX_RESPONSE_FIELDS)).status == 200
-    assert "fields" in unfit(answer(*["A: 1"] * (MAX_RESPONSE_FIELDS + 1)))
+    assert take(answer(*["A: 1"] * MAX_FIELDS)).status == 200
+    assert "fields" in unfit(answer(*["A: 1"] * (MAX_FIELDS + 1)))
     long = answer("A: " + "x" * MAX_RESPONSE_HEAD)
     assert "bytes" in unfit(long)
     assert "bytes" in unfit(long[:-4])
