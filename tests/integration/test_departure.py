@@ -273,6 +273,14 @@ async def test_more_pipelined_bytes_than_are_held_close_the_connection_after_the
         assert g.exchange["end_reason"] == "complete"
 
 
+async def test_and_an_answer_that_begins_later_says_so() -> None:
+    async with pair(slow(5.0, ok())) as (g, _, _b), g.client() as client:
+        sending = asyncio.create_task(client.send(post(CHAT.path, CHAT.request()) + b"x" * 400_000))
+        answer = await client.response("POST")
+        assert (answer.status, answer.field("Connection")) == (200, "close")
+        sending.cancel()
+
+
 @leaving
 async def test_leaving_with_pipelined_bytes_is_a_departure(leave: Leave) -> None:
     async with pair(silent()) as (g, a, b):

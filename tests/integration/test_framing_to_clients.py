@@ -109,6 +109,15 @@ async def test_pipelined_requests_of_all_kinds_are_answered_in_order(size: int) 
         assert seen == [200, 200, 200, 404, 200, 200, 400, 200]
 
 
+@pytest.mark.each_loop
+async def test_what_was_asked_before_a_half_close_is_answered() -> None:
+    async with ScriptedProvider(ok()) as a, gateway(config_for(a)) as g, g.client() as client:
+        await client.send(request("GET", "/healthz") * 3)
+        client.writer.write_eof()
+        assert [(await client.response()).status for _ in range(3)] == [200] * 3
+        assert await client.ended() is Ended.CLOSE
+
+
 @pytest.mark.parametrize("between", [b"\r\n", b"\r\n\r\n"])
 async def test_empty_lines_between_requests_are_skipped(between: bytes) -> None:
     async with ScriptedProvider(ok()) as a, gateway(config_for(a)) as g, g.client() as client:

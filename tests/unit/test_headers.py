@@ -8,6 +8,7 @@ from relayd.errors import HeadTooLarge
 from relayd.headers import (
     CROSSING,
     MAX_CROSSING,
+    MAX_RETURNING,
     Fields,
     Head,
     closes,
@@ -127,6 +128,13 @@ def test_three_fields_come_back_one_of_them_under_another_name() -> None:
 def test_what_connection_names_does_not_come_back() -> None:
     fields = [(b"connection", b"X-Request-Id"), (b"x-request-id", b"r"), (b"openai-version", b"v")]
     assert returning(dict(reversed(fields)), fields) == b"openai-version: v\r\n"
+
+
+@pytest.mark.parametrize("size", [MAX_RETURNING, MAX_RETURNING + 1])
+def test_more_than_nginx_would_take_does_not_come_back(size: int) -> None:
+    value = b"v" * (size - len(b"openai-version: \r\n"))
+    fields = [(b"openai-version", value)]
+    assert len(returning(dict(fields), fields)) == (size if size <= MAX_RETURNING else 0)
 
 
 def test_connection_may_come_in_several_lines() -> None:

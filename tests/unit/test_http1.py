@@ -6,6 +6,7 @@ import pytest
 
 from relayd import errors
 from relayd.framing import Chunked, Length
+from relayd.headers import MAX_FIELDS
 from relayd.http1 import Request, request_body, take_request
 from relayd.knownlines import KnownLines
 
@@ -29,6 +30,15 @@ def refused(data: bytes, limit: int = LIMIT) -> errors.RelayError:
         take_request(bytearray(data), limit)
     assert caught.value.close, "after a head that is not served the connection is of no use"
     return caught.value
+
+
+def test_a_head_has_a_limit_of_fields() -> None:
+    def of(count: int) -> bytearray:
+        return bytearray(head(*[f"X-{n}: v" for n in range(count - 1)]))
+
+    assert take_request(of(MAX_FIELDS), 65536, KnownLines(KnownLines()))
+    with pytest.raises(errors.HeadTooLarge, match="fields"):
+        take_request(of(MAX_FIELDS + 1), 65536, KnownLines(KnownLines()))
 
 
 # ------------------------------------------------------------------ requests
