@@ -67,6 +67,18 @@ def user_id(value: bytes | None) -> str | None:
     return text if len(text) <= MAX_USER else "sha256:" + hashlib.sha256(value).hexdigest()
 
 
+def user_named(name: str | None) -> str | None:
+    """The user named by the program around relayd: the same id as from a field with that text.
+
+    Half of a surrogate pair, which no store and no field can hold, is spelled out, so that two
+    users stay two. Raises `TypeError` for anything but a string or None: it would be counted under
+    a name that only this process knows.
+    """
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"user: expected str or None, got {type(name).__name__}")
+    return user_id(name.encode("utf-8", "backslashreplace")) if name else None
+
+
 def routed(config: Config, client: Client | None, model: str | None) -> Route:
     """The route of a request; raises `ModelNotFound`."""
     route = config.route_for(model)

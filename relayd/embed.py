@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from . import errors
-from .admission import ask_for, new_id
+from .admission import ask_for, new_id, user_named
 from .config import Config, Route, from_environment, load
 from .engine import Journal, Setup
 from .exchange import Exchange
@@ -112,16 +112,19 @@ class Relay:
         """Ask the chain; returns at the commit.
 
         `body` is a request of `surface` (`chat`, `completions`, `embeddings`, `responses`,
-        `messages`), as JSON bytes or as a mapping. `user` is whose turns are counted. `route` picks
-        a route by name instead of the body's `model`. `deadline` in seconds from now; the earlier
-        of it and the route's wins. Cancelling the call, like closing the reply early, closes the
-        upstream connection. Raises an `errors.RelayError`, `ValueError` for a `request_id` other
-        than 1 to 128 characters of `[A-Za-z0-9._:-]`, or `RuntimeError` once the relay is closed.
+        `messages`), as JSON bytes or as a mapping. `user` is whose turns are counted: any string,
+        beyond 128 characters known by its hash. `route` picks a route by name instead of the body's
+        `model`. `deadline` in seconds from now; the earlier of it and the route's wins. Cancelling
+        the call, like closing the reply early, closes the upstream connection. Raises an
+        `errors.RelayError`, `TypeError` for a `user` that is no string, `ValueError` for a
+        `request_id` other than 1 to 128 characters of `[A-Za-z0-9._:-]`, or `RuntimeError` once the
+        relay is closed.
         """
         if self._closed:  # nobody would close what it left open
             raise RuntimeError("this relay is closed: call open() inside of its `async with` block")
         if request_id is not None and not is_request_id(request_id.encode()):
             raise ValueError("request_id: expected 1 to 128 characters of [A-Za-z0-9._:-]")
+        user = user_named(user)
         loop = asyncio.get_running_loop()
         record = Record(id=request_id or new_id(), began=time.time(), peer="embedded")
         data = body if isinstance(body, bytes) else json.dumps(body).encode("ascii")

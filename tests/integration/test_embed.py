@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -278,6 +279,29 @@ async def test_turns_are_counted_for_the_named_user() -> None:
                 await relay.open(builders.chat(), user="ann")
             await (await relay.open(builders.chat(), user="bob")).read()
     assert caught.value.retry_after is not None
+
+
+@pytest.mark.parametrize("user", ["\ud800", "x" * 1000])
+async def test_a_user_whose_name_no_store_can_hold_is_counted_all_the_same(
+    user: str, tmp_path: Path
+) -> None:
+    place = {"url": f"sqlite:{tmp_path / 'state.db'}", "timeout": 5}
+    async with ScriptedProvider(ok()) as a:
+        settings = config(a, quota={"daily_turns": 1}, store=place)
+        async with Relay(settings) as relay:
+            await (await relay.open(builders.chat(), user=user)).read()
+        async with Relay(settings) as relay:
+            with pytest.raises(errors.RateLimited):
+                await relay.open(builders.chat(), user=user)
+            assert relay._runtime.link.lost == 0
+
+
+async def test_a_user_that_is_no_string_is_a_type_error() -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            with pytest.raises(TypeError, match="user: expected str or None, got int"):
+                await relay.open(builders.chat(), user=7)  # type: ignore[arg-type]
+    assert a.connections == 0
 
 
 async def test_a_store_of_the_program_holds_the_turns() -> None:

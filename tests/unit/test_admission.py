@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from relayd.admission import (
     identify,
     routed,
     user_id,
+    user_named,
 )
 from relayd.config import Config
 from relayd.headers import crossing
@@ -133,6 +135,27 @@ def test_a_user_with_a_long_name_is_known_by_its_hash() -> None:
     names = [user_id(b"x" * (MAX_USER + more)) for more in (1, 2)]
     assert names[0] != names[1]
     assert all(name and name.startswith("sha256:") and len(name) == 71 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("name", "user"),
+    [
+        (None, None),
+        ("", None),
+        ("u-1", "u-1"),
+        ("\u00fc", "\u00fc"),
+        ("\ud800", "\\ud800"),
+        ("x" * (MAX_USER + 1), user_id(b"x" * (MAX_USER + 1))),
+    ],
+)
+def test_a_program_names_a_user_as_a_header_does(name: str | None, user: str | None) -> None:
+    assert user_named(name) == user
+
+
+@pytest.mark.parametrize("name", [7, 2**70, ("t", 1), b"u-1", uuid.UUID(int=1)])
+def test_a_user_that_is_no_string_is_refused(name: Any) -> None:
+    with pytest.raises(TypeError, match=f"user: expected str or None, got {type(name).__name__}"):
+        user_named(name)
 
 
 def test_turns_are_counted_by_client_and_user() -> None:
