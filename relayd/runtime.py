@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from . import breaker
+from .admission import MAX_USER
 from .breakers import Breakers
 from .config import Config
 from .engine import Engine, Journal, Setup, reach_for, where
@@ -47,6 +48,7 @@ class Runtime:
                 continuations_per_turn=config.quota.continuations_per_turn,
                 timezone=config.quota.timezone,
                 on_failure=config.store.on_failure,
+                on_dropped=self._turn_dropped,
             ),
             journal=journal,
         )
@@ -113,6 +115,12 @@ class Runtime:
             kept = self.engine.setup.config.store.on_failure.value
             text = f"the store {self._place} is away: on_failure = {kept} holds"
             self._journal.event("error", "store_away", text, detail=detail)
+
+    def _turn_dropped(self, user: str, fault: Exception) -> None:
+        text = f"the store {self._place} cannot take the turns of a user: they are dropped"
+        self._journal.event(
+            "error", "turn_dropped", text, user=repr(user)[:MAX_USER], where=where(fault)
+        )
 
     def _breaker_changed(
         self, name: str, old: breaker.State, new: breaker.State, reason: str

@@ -12,8 +12,10 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
+from functools import partial
+from typing import TypeVar
 
 from .config import OnFailure
 from .errors import RateLimited, StoreUnavailable
@@ -21,6 +23,8 @@ from .quota import Day, Grant, Tally, Turn, day_of, zone
 from .stores import Settlement, StoreAway
 from .stores.link import Link
 from .stores.memory import MemoryStore
+
+E = TypeVar("E", Settlement, Tally)
 
 MAX_PENDING = 65_536
 """Settlements that wait for the store; beyond it some are left to the end of their lease."""
@@ -60,8 +64,9 @@ class Turns:
     """The account book. One for each process; `configure` changes its settings on a reload.
 
     `wall` gives seconds since the epoch: only to see that a lease has ended while its settlement
-    waited. `without_store` counts the reservations that were decided without the store, `refused`
-    those that a used-up cap refused.
+    waited. `on_dropped(user, error)` is called for each thing that the store, though there, could
+    not take: it is not told again. `without_store` counts the reservations that were decided
+    without the store, `refused` those that a used-up cap refused.
     """
 
     def __init__(
@@ -72,12 +77,14 @@ class Turns:
         timezone: str = "UTC",
         on_failure: OnFailure = OnFailure.LOCAL,
         wall: Callable[[], float] = time.time,
+        on_dropped: Callable[[str, Exception], None] | None = None,
     ) -> None:
         self.without_store = 0
         self.refused = 0
         self._link = link
         self._here = link.local or MemoryStore()
         self._wall = wall
+        self._on_dropped = on_dropped
         self._instance = os.urandom(16).hex()  # of all that share a store, whatever the machine
         self._count = 0
         self._pending: deque[Settlement] = deque(maxlen=MAX_PENDING)
@@ -236,15 +243,28 @@ class Turns:
         while self._tallies:
             batch = list(self._tallies.items())[:BATCH]
             told = [tally for _, tally in batch]
-            await self._link.ask(self._link.store.add, self._instance, told)
+            await self._tell_each(partial(self._link.store.add, self._instance), told)
             for key, tally in batch:
                 if self._tallies[key] is tally:
                     del self._tallies[key]
 
     async def _tell_settlements(self, batch: list[Settlement]) -> None:
         try:
-            await self._link.ask(self._link.store.settle, batch)
+            await self._tell_each(self._link.store.settle, batch)
         except StoreAway:
             wall = self._wall()
             self._pending.extendleft(s for s in reversed(batch) if wall < s.turn.ends)
             self._news.set()
+
+    async def _tell_each(self, step: Callable[[list[E]], Awaitable[None]], some: list[E]) -> None:
+        """Tell the store; an entry that fails by itself costs no other, and does not come back."""
+        try:
+            await self._link.ask(step, some)
+        except StoreAway:
+            raise
+        except Exception as error:  # noqa: BLE001  # unstorable, or a fault in a program's store
+            if len(some) > 1:
+                for entry in some:
+                    await self._tell_each(step, [entry])
+            elif self._on_dropped is not None:
+                self._on_dropped(some[0].user, error)

@@ -5,13 +5,15 @@ entirely or not at all, whoever else uses the same store. The rules themselves a
 `breaker`. An object of an embedder with these methods is a store too; it must pass the suite in
 `tests/contract`.
 
-Whatever goes wrong inside a store is raised as `StoreAway`. A store waits for nobody: the limit on
-waiting, and what happens without a store, are its callers' (`link`, `turns`, `breakers`).
+What goes wrong inside a store is raised as `StoreAway`, and nothing of it is asked for a while; a
+value that it could never hold as `Unstorable`, which is a fault of that value alone. A store waits
+for nobody: the limit on waiting, and what happens without a store, are its callers' (`link`,
+`turns`, `breakers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ..breaker import Policy, Row, Verdict
@@ -29,6 +31,10 @@ class StoreAway(Exception):
         self.asked = asked
 
 
+class Unstorable(Exception):
+    """A step was about something that the store cannot hold; nothing of the step has happened."""
+
+
 UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
 """What reading a row raises that something else has written: such a row counts as none."""
 
@@ -38,6 +44,11 @@ class Settlement(NamedTuple):
 
     turn: Turn
     charged: bool
+
+    @property
+    def user(self) -> str:
+        """Whose it is."""
+        return self.turn.user
 
 
 class Probe(NamedTuple):
@@ -101,6 +112,18 @@ class Store(Protocol):
     async def close(self) -> None:
         """Let go of files, threads and connections."""
         ...
+
+
+def check_users(entries: Iterable[Turn | Tally | Settlement]) -> None:
+    """Raise `Unstorable` for a user whose name is no text or cannot be spelled in UTF-8.
+
+    Asked before a step goes where it shares its way with others, who must not suffer from it.
+    """
+    for entry in entries:
+        try:
+            entry.user.encode()
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise Unstorable("a user's name is no text in UTF-8") from error
 
 
 def open_store(url: str, *, prefix: str = "relayd:", timeout: float = 0.25) -> Store:

@@ -23,7 +23,7 @@ from redis.retry import Retry
 
 from ..breaker import Policy, Row, Verdict
 from ..quota import Grant, Tally, Turn
-from . import UNREADABLE, Probe, Settlement, Shared, StoreAway
+from . import UNREADABLE, Probe, Settlement, Shared, StoreAway, check_users
 from .lua import ADD, JUDGE, PROBE, READ, RESERVE, REST, SETTLE, Script
 
 BATCH = 128
@@ -42,17 +42,20 @@ class RedisStore:
         self._prefix = prefix
 
     async def reserve(self, turn: Turn) -> Grant:
+        check_users([turn])
         args = (turn.id, turn.cap, turn.budget, _ms(turn.lease))
         granted, free, used = await self._run(RESERVE, self._keys(turn), args)
         return Grant(bool(granted), bool(free), used)
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
         """Each settlement is a step of its own; all of them share one round trip."""
+        check_users(settlements)
         calls = [(self._keys(turn), (turn.id, int(charged))) for turn, charged in settlements]
         await self._wire.ask([Call(SETTLE, keys, args) for keys, args in calls])
 
     async def add(self, ledger: str, tallies: Sequence[Tally]) -> None:
         """Each tally is a step of its own; all of them share one round trip."""
+        check_users(tallies)
         calls = [(self._keys(tally)[:1], (ledger, tally.turns, tally.free)) for tally in tallies]
         await self._wire.ask([Call(ADD, keys, args) for keys, args in calls])
 

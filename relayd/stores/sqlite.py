@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..breaker import Policy, Row, Verdict
 from ..quota import Grant, Tally, Turn
-from . import Probe, Settlement, Shared, StoreAway, sql
+from . import Probe, Settlement, Shared, StoreAway, check_users, sql
 
 T = TypeVar("T")
 
@@ -67,12 +67,15 @@ class SqliteStore:
         self._file = _File(path, timeout)
 
     async def reserve(self, turn: Turn) -> Grant:
+        check_users([turn])
         return await self._do(lambda db: sql.reserve(db, turn))
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
+        check_users(settlements)
         await self._do(lambda db: sql.settle(db, settlements))
 
     async def add(self, ledger: str, tallies: Sequence[Tally]) -> None:
+        check_users(tallies)
         await self._do(lambda db: sql.add(db, ledger, tallies))
 
     async def probe(self, name: str, lease: float, now: float) -> Probe:

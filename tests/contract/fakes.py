@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import TypeVar
 
 from relayd.breaker import Policy, Row, Verdict
 from relayd.quota import Grant, Tally, Turn
-from relayd.stores import Probe, Settlement, Shared, StoreAway
+from relayd.stores import Probe, Settlement, Shared, StoreAway, Unstorable
 from relayd.stores.memory import MemoryStore
 
 T = TypeVar("T")
@@ -28,12 +28,13 @@ class Mood(Enum):
 class Moody:
     """A store in memory that says it is elsewhere; `asked` names every step.
 
-    `trip`: seconds of the way there and back."""
+    `trip`: seconds of the way there and back. `refused`: users that it cannot hold, in any mood."""
 
     def __init__(self) -> None:
         self.inner = MemoryStore()
         self.mood = Mood.WELL
         self.trip = 0.0
+        self.refused: set[str] = set()
         self.asked: list[str] = []
 
     async def _step(self, name: str, step: Callable[[], Awaitable[T]]) -> T:
@@ -48,13 +49,20 @@ class Moody:
             await asyncio.Event().wait()
         return answer
 
+    def _check(self, users: Iterable[str]) -> None:
+        if self.refused.intersection(users):
+            raise Unstorable("moody: not this user")
+
     async def reserve(self, turn: Turn) -> Grant:
+        self._check([turn.user])
         return await self._step("reserve", lambda: self.inner.reserve(turn))
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
+        self._check(turn.user for turn, _ in settlements)
         await self._step("settle", lambda: self.inner.settle(settlements))
 
     async def add(self, ledger: str, tallies: Sequence[Tally]) -> None:
+        self._check(tally.user for tally in tallies)
         await self._step("add", lambda: self.inner.add(ledger, tallies))
 
     async def probe(self, name: str, lease: float, now: float) -> Probe:

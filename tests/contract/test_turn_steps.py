@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
+from typing import Any
+from uuid import UUID
+
+import pytest
 
 from relayd.quota import Grant, Tally, Turn
-from relayd.stores import Settlement, Store
+from relayd.stores import Settlement, Store, Unstorable
 from relayd.stores.memory import MemoryStore
 from tests.contract.conftest import Place
 
@@ -202,3 +206,21 @@ async def test_a_caller_that_leaves_does_not_disturb_the_others(place: Place) ->
     assert (await first).granted
     leaving.cancel()
     assert [grant.granted for grant in await asyncio.gather(*others)].count(True) >= 7
+
+
+@pytest.mark.parametrize("user", ["\ud800", UUID(int=1), ("t", 1), 2**70])
+async def test_a_user_that_cannot_be_stored_costs_nobody_elses_step(
+    shared: Place, user: Any
+) -> None:
+    store, turn = shared.store, a_turn(shared, user=user)
+    steps = [
+        store.reserve(a_turn(shared)),
+        store.reserve(turn),
+        store.settle([Settlement(turn, True)]),
+        store.add("elsewhere", [Tally(turn.day, "bob", 1, 0), Tally(turn.day, user, 1, 0)]),
+        store.reserve(a_turn(shared)),
+    ]
+    first, *odd, last = await asyncio.gather(*steps, return_exceptions=True)
+    assert [type(error) for error in odd] == [Unstorable] * 3
+    assert (first, last) == (Grant(True, False, 1), Grant(True, False, 2))
+    assert await used(shared, "bob") == 0

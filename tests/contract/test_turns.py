@@ -9,7 +9,8 @@ import pytest
 
 from relayd.config import OnFailure
 from relayd.errors import RateLimited, StoreUnavailable
-from relayd.stores.link import Link
+from relayd.stores import Unstorable
+from relayd.stores.link import LONGEST_WAIT, Link
 from relayd.stores.memory import MemoryStore
 from relayd.turns import CLOSE_LIMIT, NO_LEASE, Lease, Turns
 from tests.contract.conftest import START
@@ -29,7 +30,13 @@ class Bench:
         self.wall = NOON
         self.lost = asyncio.Event()
         self.link = Link(store, timeout=0.25, on_store=self.heard)
-        self.turns = Turns(self.link, wall=lambda: self.wall, **settings)  # type: ignore[arg-type]
+        self.dropped: list[tuple[str, type[Exception]]] = []
+        self.turns = Turns(
+            self.link,
+            wall=lambda: self.wall,
+            on_dropped=lambda user, error: self.dropped.append((user, type(error))),
+            **settings,  # type: ignore[arg-type]
+        )
 
     def heard(self, available: bool, detail: str) -> None:
         if available:
@@ -37,8 +44,10 @@ class Bench:
         else:
             self.lost.set()
 
-    async def reserve(self, cap: int = 2, *, continuation: bool = False) -> Lease:
-        return await self.turns.reserve("ann", cap, continuation, self.wall, LEASE)
+    async def reserve(
+        self, cap: int = 2, *, continuation: bool = False, user: str = "ann"
+    ) -> Lease:
+        return await self.turns.reserve(user, cap, continuation, self.wall, LEASE)
 
     async def spend(self, cap: int = 2, *, continuation: bool = False) -> Lease:
         lease = await self.reserve(cap, continuation=continuation)
@@ -291,6 +300,56 @@ async def test_what_was_counted_here_reaches_the_store_once_though_its_answer_go
     moody(there).mood = Mood.MUTE
     await there.lost.wait()
     await come_back(there)
+    assert await there.used() == 1
+
+
+async def test_a_user_that_the_store_cannot_hold_is_refused_and_the_store_is_there(
+    there: Bench,
+) -> None:
+    moody(there).refused = {"odd"}
+    with pytest.raises(Unstorable):
+        await there.reserve(user="odd")
+    assert there.link.lost == 0
+    assert await there.used() == 0
+
+
+async def test_what_the_store_cannot_hold_is_told_once_and_costs_nobody_elses_turn(
+    there: Bench,
+) -> None:
+    store = await send_away(there)
+    for user in ("bob", "odd", "ann"):
+        there.turns.settle(await there.reserve(user=user), True)
+    store.refused = {"odd"}
+    await come_back(there)
+    await asyncio.sleep(10 * LONGEST_WAIT)
+    assert there.dropped == [("odd", Unstorable)]
+    assert there.link.lost == 1
+    assert await there.used() == 1
+
+
+async def test_a_settlement_that_the_store_cannot_take_costs_no_other(there: Bench) -> None:
+    leases = [await there.reserve(user=user) for user in ("bob", "odd", "ann")]
+    moody(there).refused = {"odd"}
+    for lease in leases:
+        there.turns.settle(lease, True)
+    assert await there.used() == 1
+    assert there.dropped == [("odd", Unstorable)]
+    assert there.link.lost == 0
+
+
+async def test_a_fault_inside_the_store_ends_the_telling_of_one_thing_alone(
+    there: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fault(*_: object) -> None:
+        raise KeyError
+
+    await send_away(there)
+    await there.spend()
+    with monkeypatch.context() as faulty:
+        faulty.setattr(moody(there).inner, "add", fault)
+        await come_back(there)
+    assert there.dropped == [("ann", KeyError)]
+    there.turns.settle(await there.reserve(), True)
     assert await there.used() == 1
 
 

@@ -24,6 +24,7 @@ from relayd.record import Record
 from relayd.stores.memory import MemoryStore
 from relayd.surfaces import Surface
 from relayd.wake import Clock, Wake
+from tests.contract.fakes import Moody
 from tests.support import builders
 from tests.support.gateway import config_for
 from tests.support.loop import takes
@@ -326,6 +327,23 @@ async def test_it_is_silent_until_the_program_listens(
             await (await relay.open(builders.chat())).read()
     assert "server_error" in caplog.text
     assert "complete" in caplog.text
+
+
+async def test_turns_that_a_store_of_the_program_cannot_take_are_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Moody()
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a, quota={"daily_turns": 1}), store=store) as relay:
+            reply = await relay.open(builders.chat(), user="bob")
+            store.refused = {"bob"}
+            await reply.read()
+            await relay._runtime.engine.turns.flush()
+            assert relay._runtime.link.lost == 0
+    told = "turn_dropped: the store of the program cannot take the turns of a user"
+    assert caplog.text.count(told) == 1
+    assert "bob" in caplog.text
+    assert "Unstorable at fakes.py" in caplog.text
 
 
 class Faulty:
