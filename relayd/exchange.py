@@ -8,6 +8,8 @@ closed or back in the pool, and one record is in the journal. Decisions are `fai
 
 from __future__ import annotations
 
+from asyncio import CancelledError
+
 from . import errors
 from .adapters import cost
 from .breakers import Permit
@@ -114,6 +116,11 @@ class Exchange:
             self._interrupted(interrupt.why)
         except Exception as exc:  # noqa: BLE001  (the last resort: a 500, never a hang)
             self._fault(exc)
+        except BaseException:  # whoever runs it has let go of it, and so of the client
+            wake = self._clock.wake
+            wake.why = wake.why or Why.CLIENT_LEFT
+            self._interrupted(wake.why)
+            raise
         finally:
             self._settle()
 
@@ -152,8 +159,8 @@ class Exchange:
                 outcome, noted.status, detail = failure.outcome, failure.status, failure.detail
                 self._rest(step, failure)
                 plan.failed(step, failure, clock.deadline - clock.now())
-            except Interrupt as interrupt:
-                outcome = INTERRUPTED[interrupt.why][0]
+            except (Interrupt, CancelledError):
+                outcome = INTERRUPTED[clock.wake.why or Why.CLIENT_LEFT][0]
                 raise
             finally:
                 noted.duration = clock.now() - began
@@ -277,7 +284,7 @@ class Exchange:
             self._end("provider", End.FAILED)
 
     def _interrupted(self, why: Why) -> None:
-        """The client left or stalled, the deadline passed, or relayd stops."""
+        """The client left, stalled or was let go of, the deadline passed, or relayd stops."""
         end = INTERRUPTED[why][1]
         if self._answer is not None:
             if not self._ended:
@@ -307,9 +314,7 @@ class Exchange:
     def _settle(self) -> None:
         """Give everything back and write the record; no await, so nothing can get in between."""
         if self._answer is None:
-            self._give_verdict(Outcome.DRAINING)  # of no effect but after a cancellation
-        elif not self._ended:
-            self._finish(End.SHUTTING_DOWN)
+            self._give_verdict(Outcome.DRAINING)  # of one that was given, but not asked with
         self._leave_slot()
         self._clock.disarm()
         record = self._record

@@ -23,13 +23,16 @@ from relayd.outcomes import Outcome
 from relayd.record import Record
 from relayd.stores.memory import MemoryStore
 from relayd.surfaces import Surface
-from relayd.wake import Clock, Wake
-from tests.contract.fakes import Moody
+from relayd.wake import Clock, Wake, Why
+from tests.contract.fakes import Mood, Moody
 from tests.support import builders
 from tests.support.gateway import config_for
+from tests.support.journal import Kept
 from tests.support.loop import takes
-from tests.support.provider import ScriptedProvider
+from tests.support.provider import Script, ScriptedProvider
 from tests.support.scripts import Endless, breaks_off, events, ok, ok_stream, silent, status
+
+CONTENT = builders.delta("one")
 
 KEY = "sk-canary-0123456789abcdef"
 
@@ -167,6 +170,66 @@ async def test_a_cancelled_open_closes_the_upstream_connection() -> None:
             await asyncio.sleep(0.1)
             assert a.open == 0
     assert not b.requests
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "commit", "outcome"),
+    [(silent(), 499, None, "client_left"), (events(CONTENT, end=False), 200, "content", "ok")],
+)
+async def test_an_exchange_that_the_program_cancels_is_a_client_that_left(
+    script: Script, status: int, commit: str | None, outcome: str
+) -> None:
+    journal = Kept()
+    async with ScriptedProvider(script, name="a") as a, ScriptedProvider(ok(), name="b") as b:
+        async with Relay(config(a, b, quota={"daily_turns": 1}), journal=journal) as relay:
+            opening = asyncio.create_task(relay.open(builders.chat(stream=True)))
+            await asyncio.sleep(1.0)
+            (task,) = relay._running
+            task.cancel()
+            await asyncio.wait([task, opening])
+            await asyncio.sleep(0.1)
+            assert a.open == 0
+        assert opening.exception() is None or commit is None
+    record = journal.record
+    assert (record.status, record.commit, record.turn) == (status, commit, "charged")
+    assert (record.ended_by, record.end_reason) == ("client", "client_left")
+    assert [attempt.outcome for attempt in record.attempts] == [outcome]
+    assert journal.failed == []
+    assert not b.requests
+
+
+async def test_a_program_that_cancels_before_a_provider_is_asked_pays_no_turn() -> None:
+    journal, store = Kept(), Moody()
+    store.mood = Mood.SILENT
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(
+            config(a, quota={"daily_turns": 1}), store=store, journal=journal
+        ) as relay:
+            opening = asyncio.create_task(relay.open(builders.chat()))
+            await asyncio.sleep(0.1)
+            (task,) = relay._running
+            task.cancel()
+            await asyncio.wait([task, opening])
+            assert isinstance(opening.exception(), RelayError)
+            store.mood = Mood.WELL
+    assert (journal.record.status, journal.record.end_reason) == (499, "client_left")
+    assert journal.record.turn != "charged"
+    assert not a.requests
+
+
+async def test_an_exchange_that_is_cancelled_while_relayd_stops_is_refused_as_draining() -> None:
+    journal = Kept()
+    async with ScriptedProvider(silent()) as a:
+        async with Relay(config(a), journal=journal) as relay:
+            opening = asyncio.create_task(relay.open(builders.chat()))
+            await asyncio.sleep(1.0)
+            ((task, wake),) = relay._running.items()
+            wake.why = Why.DRAINING
+            task.cancel()
+            with pytest.raises(errors.Draining):
+                await opening
+    assert (journal.record.status, journal.record.end_reason) == (503, "shutting_down")
+    assert [attempt.outcome for attempt in journal.record.attempts] == ["draining"]
 
 
 async def test_a_stream_that_breaks_off_inside_an_event_raises() -> None:

@@ -16,42 +16,16 @@ import uvicorn
 
 from relayd import asgi, errors
 from relayd.config import Config, build
-from relayd.engine import Journal
-from relayd.record import Attempt, Record
 from tests.support import builders
 from tests.support.client import RawClient
 from tests.support.gateway import CHAT, config_for
+from tests.support.journal import Kept
 from tests.support.provider import Peer, Request, ScriptedProvider
 from tests.support.scripts import Endless, breaks_off, events, ok, ok_stream, status
 
 README = Path(__file__).parents[2] / "README.md"
 
 KEY = "sk-canary-0123456789abcdef"
-
-
-class Kept(Journal):
-    """A journal that keeps the records."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.ended = asyncio.Event()
-
-    def exchange(self, record: Record) -> None:
-        self.records.append(record)
-        self.ended.set()
-
-    def attempt_failed(self, record: Record, attempt: Attempt, detail: str) -> None:
-        """Not looked at."""
-
-    def event(
-        self, level: str, event: str, message: str, **fields: str | int | float | bool | None
-    ) -> None:
-        """Not looked at."""
-
-    @property
-    def record(self) -> Record:
-        assert len(self.records) == 1
-        return self.records[0]
 
 
 def config(*providers: ScriptedProvider, **sections: Any) -> Config:
