@@ -25,7 +25,7 @@ from typing import Any, Self
 from . import errors
 from .admission import ask_for, new_id, user_named
 from .config import Config, Route, from_environment, load
-from .engine import Journal, Setup
+from .engine import Guarded, Journal, Setup
 from .exchange import Exchange
 from .headers import is_request_id
 from .queuesink import Cut, QueueSink
@@ -51,14 +51,15 @@ class Relay:
 
     `store` replaces the configured one (any object with the protocol of `relayd.stores.Store`) and
     is closed with the relay. `journal` is told of exchanges, failed attempts and events instead of
-    the logger (see `relayd.engine.Journal`). Client keys and listeners of the configuration have no
-    meaning here; quotas, breakers, routes and clocks have.
+    the logger (see `relayd.engine.Journal`); what it raises goes to the event loop's exception
+    handler and changes nothing. Client keys and listeners of the configuration have no meaning
+    here; quotas, breakers, routes and clocks have.
     """
 
     def __init__(
         self, config: Config, *, store: Store | None = None, journal: Journal | None = None
     ) -> None:
-        self._runtime = Runtime(Setup.of(config), journal or Logged(), store)
+        self._runtime = Runtime(Setup.of(config), Guarded(journal or Logged()), store)
         self._running: dict[asyncio.Task[None], Wake] = {}
         self._closed = False
 

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from .breaker import OPEN, REST_MAX
 from .breakers import Breakers, Permit
@@ -42,6 +42,37 @@ class Journal(Protocol):
     def event(
         self, level: str, event: str, message: str, **fields: str | int | float | bool | None
     ) -> None: ...
+
+
+class Guarded:
+    """A journal of the program around relayd: what it raises goes to the loop's exception handler.
+
+    It is told of what has happened, so nothing that happens may depend on it.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def exchange(self, record: Record) -> None:
+        """See `Journal`."""
+        self._tell("exchange", record)
+
+    def attempt_failed(self, record: Record, attempt: Attempt, detail: str) -> None:
+        """See `Journal`."""
+        self._tell("attempt_failed", record, attempt, detail)
+
+    def event(
+        self, level: str, event: str, message: str, **fields: str | int | float | bool | None
+    ) -> None:
+        """See `Journal`."""
+        self._tell("event", level, event, message, **fields)
+
+    def _tell(self, method: str, /, *told: Any, **fields: Any) -> None:
+        try:
+            getattr(self._journal, method)(*told, **fields)
+        except (Exception, asyncio.CancelledError) as fault:  # noqa: BLE001  # it awaits nothing
+            context = {"message": f"relayd: the journal failed in {method}()", "exception": fault}
+            asyncio.get_running_loop().call_exception_handler(context)
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,10 +265,10 @@ class Exchange:
 
     def _let_go(self, answer: Answer, end: End) -> None:
         engine, now = self._engine, self._clock.now()
-        if end in BLAMED and self._permit is not None and not answer.held_up:
-            self._permit.broke(now)
         release(engine.reach, answer.origin, answer.conn, answer.head, answer.body, now)
         self._leave_slot()
+        if end in BLAMED and self._permit is not None and not answer.held_up:
+            self._permit.broke(now)
 
     # When there is no answer, or no more of it.
 

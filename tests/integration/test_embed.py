@@ -409,6 +409,54 @@ async def test_turns_that_a_store_of_the_program_cannot_take_are_told_of(
     assert "Unstorable at fakes.py" in caplog.text
 
 
+class Broken(Kept):
+    """A journal that raises from `method`, after it has kept what it was told."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        told = getattr(self, method)
+
+        def fails(*words: Any, **fields: Any) -> None:
+            told(*words, **fields)
+            raise ValueError(method)
+
+        setattr(self, method, fails)
+
+
+def complaints() -> list[str]:
+    """What the event loop's exception handler is told from now on."""
+    said: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, told: said.append(str(told["message"])))
+    return said
+
+
+@pytest.mark.parametrize("method", ["exchange", "attempt_failed", "event"])
+async def test_a_journal_that_raises_changes_no_answer_and_is_told_of(method: str) -> None:
+    said, journal = complaints(), Broken(method)
+    async with ScriptedProvider(status(503), name="a") as a, ScriptedProvider(ok(), name="b") as b:
+        async with Relay(config(a, b, breaker={"failures": 1}), journal=journal) as relay:
+            reply = await relay.open(builders.chat())
+            assert json.loads(await reply.read()) == builders.completion()
+    assert (journal.record.status, journal.record.end_reason) == (200, "complete")
+    assert [attempt.outcome for attempt in journal.failed] == ["server_error"]
+    assert journal.events == ["breaker"]
+    assert said == [f"relayd: the journal failed in {method}()"]
+
+
+async def test_a_journal_that_raises_leaves_no_connection_open() -> None:
+    said, journal = complaints(), Broken("event")
+    script = breaks_off(CONTENT, then="stall")
+    async with ScriptedProvider(script) as a:
+        async with Relay(config(a, breaker={"failures": 1}), journal=journal) as relay:
+            reply = await relay.open(builders.chat(stream=True))
+            assert b"upstream_stalled" in await reply.read()
+            await asyncio.sleep(0.1)
+            assert a.open == 0
+    assert reply.end_reason == "upstream_stalled"
+    assert said == ["relayd: the journal failed in event()"]
+
+
 class Faulty:
     """A store that raises what the protocol of stores does not allow."""
 
