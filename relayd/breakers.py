@@ -121,6 +121,7 @@ class Breakers:
         self.began = began
         self._on_change = on_change
         self._names: tuple[str, ...] = ()
+        self._ever: set[str] = set()  # configured here at any time; others may be another relay's
         self._told: dict[str, State] = {}
         self._fleet = Fleet()
         self._lock = asyncio.Lock()
@@ -131,14 +132,13 @@ class Breakers:
         self._policy = policy
 
     def keep(self, names: Iterable[str]) -> None:
-        """The configured providers: those that stay keep their state, the others lose it."""
+        """The configured providers: those that stay keep their state, those that go lose it."""
         self._names = tuple(names)
-        for table in (self._table.rows, self._told, self._fleet.generations):
-            for name in table.keys() - set(self._names):
+        gone = self._ever.difference(self._names)
+        self._ever.update(self._names)
+        for table in (self._table.rows, self._table.rests, self._told, self._fleet.generations):
+            for name in [name for name in table if name.partition("#")[0] in gone]:
                 del table[name]
-        self._table.rests = {
-            name: until for name, until in self._table.rests.items() if self._known(name)
-        }
 
     # the hot path
 

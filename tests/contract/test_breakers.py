@@ -300,6 +300,18 @@ async def test_a_reload_keeps_who_stays_and_forgets_who_goes(relayd: Relayd) -> 
     assert relayd.breakers.resting("b#k", now()) == 0
 
 
+async def test_what_another_keeps_in_the_same_memory_stays(
+    alone: Relayd, memory: MemoryStore
+) -> None:
+    await alone.trip("a")
+    alone.breakers.rest("b#k", now() + 60)
+    other = Breakers(Link(memory), POLICY)
+    other.keep(["c"])
+    other.keep(["d"])
+    assert alone.state("a") is State.OPEN
+    assert alone.breakers.resting("b#k", now()) == 60
+
+
 async def test_a_reload_changes_the_policy(relayd: Relayd) -> None:
     relayd.breakers.configure(Policy(failures=1))
     await relayd.ask(Verdict.FAILURE)
