@@ -322,20 +322,13 @@ class Exchange:
         if self._answer is None and record.end_reason in BY_CLIENT:
             charged = self._plan.attempts > 0
         self._engine.turns.settle(self._lease, charged)
-        record.turn = self._turn(charged)
+        record.turn = self._lease.fate(charged)
         record.bytes_out = self._sink.sent
         if record.usage is not None and self._price is not None:
             record.cost = cost(self._surface, record.usage, self._price)
         record.duration = self._clock.now() - self._ask.began
         self._engine.leave(record)
         self._engine.journal.exchange(record)
-
-    def _turn(self, charged: bool) -> str:
-        if self._lease is NO_LEASE:
-            return "none"
-        if self._lease.free:
-            return "free"
-        return "charged" if charged else "refunded"
 
     def _note_end(self, end: End) -> None:
         record, answer = self._record, self._answer

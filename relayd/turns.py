@@ -55,6 +55,14 @@ class Lease:
         self.free = free
         self.settled = turn is None
 
+    def fate(self, charged: bool) -> str:
+        """What became of it, for the log."""
+        if self is NO_LEASE:
+            return "none"
+        if self.free:
+            return "free"
+        return "charged" if charged else "refunded"
+
 
 NO_LEASE = Lease(None, Place.NOWHERE, True)
 """Nothing to count: no cap, or a store that is away and not needed. Stateless, so shared."""
