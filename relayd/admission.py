@@ -106,18 +106,19 @@ def ask_for(
     began: float,
     route: Route | None = None,
 ) -> Ask:
-    """A request, judged; fills the record with what is known now. Raises `RequestFault`s.
+    """A request, judged; fills the record with each fact as it is known. Raises `RequestFault`s.
 
     `crossing`: lines of its head that go upstream (see `headers.crossing`). `route`:
     that one, whatever the body's model says.
     """
     facts = facts_of(body, surface)
+    streaming = wants_stream(surface, facts, config.routing.stream)
+    record.model, record.stream = facts.model, streaming
     route = route or routed(config, client, facts.model)
+    record.route = route.name
     if not route.on(surface):
         raise errors.ModelNotFound(f"no provider of this model serves {surface}", param="model")
-    streaming = wants_stream(surface, facts, config.routing.stream)
-    record.surface, record.route = surface, route.name
-    record.model, record.stream = facts.model, streaming
+    record.surface = surface
     return Ask(
         surface,
         body,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from . import errors, smallapi
-from .admission import ask_for, identify
+from .admission import account, ask_for, identify
 from .config import Client, Config
 from .engine import Engine
 from .exchange import Exchange
@@ -96,6 +96,7 @@ class Endpoints:
         if request.path.startswith("/v1/"):
             client = identify(config, request.fields, endpoint.surface if endpoint else None)
             visit.record.client = client.name if client else None
+            visit.record.user = account(client, None)
         if endpoint is None:
             raise errors.NotFound(NOTHING_HERE)
         if request.method != endpoint.method and not (
@@ -127,13 +128,12 @@ class Endpoints:
         engine, setup, record = self._engine, self._engine.setup, visit.record
         config, request = setup.config, visit.request
         surface = SURFACES[request.path]
+        user = _user(visit, config)
         body = await self._body(visit, config)
-        user = visit.user(config.server.user_header)
         lines = crossing(request.first, request.fields, surface)
         ask = ask_for(config, surface, body, lines, client, user, record, visit.began)
         del body  # it is the ask's alone, and goes with the commit
         request.forget()
-        record.user = user or ask.user
         visit.watch()
         await Exchange(engine, setup, ask, visit.sink, visit.clock, record).run()
 
@@ -141,13 +141,12 @@ class Endpoints:
         """The small API: relayed in each provider's own wire format, translated on the way back."""
         engine, setup, record = self._engine, self._engine.setup, visit.record
         config = setup.config
+        user = _user(visit, config)
         body = await self._body(visit, config)
-        user = visit.user(config.server.user_header)
         lines = crossing(visit.request.first, visit.request.fields, None)
         ask = smallapi.ask_small(config, body, lines, client, user, record, visit.began)
         del body  # as above
         visit.request.forget()
-        record.user = user or ask.user
         limit = config.failover.max_response_bytes
         sink = smallapi.Translator(visit.sink, ask.route, record, visit.clock, setup.mask, limit)
         visit.watch()
@@ -221,6 +220,14 @@ def judge_body(request: Request, limit: int) -> None:
         raise errors.RequestTooLarge()
     if is_coded(request.first, request.fields):
         raise errors.UnsupportedEncoding()
+
+
+def _user(visit: Visit, config: Config) -> str | None:
+    """The user's id, if there is one; the record has it from now on."""
+    user = visit.user(config.server.user_header)
+    if user is not None:
+        visit.record.user = user
+    return user
 
 
 def model_names(config: Config, client: Client | None) -> list[str]:

@@ -38,7 +38,7 @@ class Attempt:
 class Record:
     """One client request, from its head to its end.
 
-    `surface` is None where nothing is relayed (health, models, errors before routing). `commit`
+    `surface` is None where nothing is relayed (health, models, what admission refuses). `commit`
     says what let the head out: `head`, `content`, `answer`, `limit` (the peek was full) or None.
     `ended_by` is client, provider or relayd; `end_reason` a value of `outcomes.End`.
     `ttfb` and `first_content` are the commit's and the first content's distance from `began`.

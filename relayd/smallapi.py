@@ -52,12 +52,13 @@ def ask_small(
 ) -> Ask:
     """A request of the small API, judged, in the form of each provider that can take part.
 
-    Fills the record with what is known now. Raises `errors.RequestFault`s.
+    Fills the record with each fact as it is known. Raises `errors.RequestFault`s.
     """
+    record.stream = True
     facts = facts_of(body, Surface.CHAT)
     hint = _judged(body, facts)
     route = first_route(config, client)
-    record.surface, record.route, record.stream = Surface.CHAT.value, route.name, True
+    record.surface, record.route = Surface.CHAT.value, route.name
     return Ask(
         surface=Surface.CHAT,
         body=body,

@@ -225,6 +225,50 @@ async def test_the_client_and_its_user_are_named() -> None:
             assert "sk-wrong" not in json.dumps(g.log)
 
 
+REFUSED: dict[str, tuple[str, dict[str, Any], tuple[str | None, str | None]]] = {
+    "an unknown model": (CHAT.path, {"model": "zzz"}, (None, "zzz")),
+    "a route that it may not use": (CHAT.path, {"model": "other"}, (None, "other")),
+    "a surface that nobody serves": ("/v1/embeddings", {"model": "smart"}, ("smart", "smart")),
+    "a body without messages": (CHAT.path, {"model": "smart", "messages": []}, (None, None)),
+    "a member of another API": ("/v1/chat", {"temperature": 1}, (None, None)),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize(("fields", "user"), [({}, "app"), ({"X-User-Id": "ann"}, "ann")])
+async def test_a_refused_request_is_logged_with_all_that_is_known_of_it(
+    case: str, fields: dict[str, str], user: str
+) -> None:
+    path, members, (route, model) = REFUSED[case]
+    async with ScriptedProvider(ok(), name="a", model="m") as a, gateway(named(a)) as g:
+        await g.post(path, {**CHAT.request(), "input": "hi", **members}, {**BEARER, **fields})
+        line = g.exchange
+        assert (line["client"], line["user"], line["end_reason"]) == ("app", user, "refused")
+        assert (line["route"], line["model"]) == (route, model)
+
+
+async def test_who_asks_for_the_models_is_logged() -> None:
+    async with ScriptedProvider(ok(), name="a", model="m") as a, gateway(named(a)) as g:
+        await g.get("/v1/models", BEARER)
+        await g.get("/v1/nothing", BEARER)
+        assert [(line["client"], line["user"]) for line in g.exchanges] == [("app", "app")] * 2
+
+
+KEY = "sk-client-key-0123456789"
+BEARER = {"Authorization": f"Bearer {KEY}"}
+
+
+def named(provider: ScriptedProvider) -> Any:
+    """A client that may use one of two routes, and nothing else."""
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    return config_for(
+        provider,
+        client=[{"name": "app", "key_sha256": digest, "routes": ["smart"]}],
+        route=[{"name": name, "providers": ["a"]} for name in ("smart", "other")],
+        routing={"unknown": "reject"},
+    )
+
+
 async def test_the_peer_is_whom_a_trusted_proxy_names() -> None:
     async with ScriptedProvider(ok(), name="a") as a:
         async with gateway(config_for(a)) as g:
