@@ -109,12 +109,13 @@ def parser() -> argparse.ArgumentParser:
 
     health = command("healthcheck", _healthcheck, "ask the running daemon; exit 0 or 1")
     configured(health)
-    health.add_argument(
-        "--url", help="http://host:port, https://host or unix:/path, instead of a configuration"
-    )
+    at_url(health)
 
-    live = command("top", _top, "the live picture of a running daemon", "It needs admin.listen.")
-    configured(live)
+    more = "It asks the admin listener: at admin.listen, or at --url."
+    live = command("top", _top, "the live picture of a running daemon", more)
+    from_file(live)
+    live.set_defaults(env=False)  # variables name no admin listener
+    at_url(live)
     live.add_argument("--once", action="store_true", help="one snapshot instead of a live picture")
     return top
 
@@ -122,17 +123,29 @@ def parser() -> argparse.ArgumentParser:
 def configured(command: argparse.ArgumentParser) -> None:
     """The options that say where the configuration is."""
     source = command.add_mutually_exclusive_group()
+    from_file(source)
     source.add_argument(
+        "--env",
+        action="store_true",
+        help="build it from variables: PROVIDER, FALLBACK, <NAME>_API_KEY, <NAME>_MODEL ...",
+    )
+
+
+def from_file(options: argparse._ActionsContainer) -> None:
+    """The option that names the file."""
+    options.add_argument(
         "-c",
         "--config",
         metavar="FILE",
         help="the configuration; by default $RELAYD_CONFIG, then config.toml in "
         f"$CONFIGURATION_DIRECTORY, then {DEFAULT_FILE}",
     )
-    source.add_argument(
-        "--env",
-        action="store_true",
-        help="build it from variables: PROVIDER, FALLBACK, <NAME>_API_KEY, <NAME>_MODEL ...",
+
+
+def at_url(command: argparse.ArgumentParser) -> None:
+    """The option that names a running daemon."""
+    command.add_argument(
+        "--url", help="http://host:port, https://host or unix:/path, instead of a configuration"
     )
 
 
@@ -221,4 +234,4 @@ def _healthcheck(args: argparse.Namespace) -> int:
 def _top(args: argparse.Namespace) -> int:
     from .top import top
 
-    return top(read_config(args, Unseen.SECRETS), args.once)
+    return top(read_config(args, Unseen.SECRETS) if args.url is None else args.url, args.once)

@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from .config import Listen, Unix
+from .config import Listen, Tcp, Unix
 from .dial import tls_context
 from .framing import BadChunk
+from .masking import mask
 from .response import BadResponse, ResponseHead, response_body, take_response
 
 READ = 65536
@@ -22,6 +24,22 @@ READ = 65536
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses to listen on that nobody can connect to, and where their listener is reached."""
+
+
+def place_of(url: str) -> tuple[Listen, bool]:
+    """Where the relayd of `--url` listens, and whether TLS is spoken there. Raises ValueError."""
+    if url.startswith("unix:/"):
+        return Unix(url.removeprefix("unix:")), False
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    tls = parts.scheme == "https"
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        expected = "http://host:port, https://host or unix:/path"
+        raise ValueError(f"--url: expected {expected}, got {mask(url)!r}")
+    return Tcp(parts.hostname, port or (443 if tls else 80)), tls
 
 
 async def knock(place: Listen, tls: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

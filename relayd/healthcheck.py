@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from urllib.parse import urlsplit
 
-from .config import Config, Listen, Tcp, Unix
-from .fetch import NoAnswer, fetch, knock
-from .masking import mask
+from .config import Config, Listen, Unix
+from .fetch import NoAnswer, fetch, knock, place_of
 from .net import reason
 from .standard import write
 
@@ -28,7 +26,7 @@ def healthcheck(asked: str | Config) -> int:
     0 if the answer is 200 within `LIMIT` seconds, else 1 with one line on stderr.
     """
     try:
-        place, tls = _place(asked) if isinstance(asked, str) else (asked.server.listen[0], False)
+        place, tls = place_of(asked) if isinstance(asked, str) else (asked.server.listen[0], False)
         problem = asyncio.run(_ask(place, tls))
     except ValueError as exc:
         problem = str(exc)
@@ -37,22 +35,6 @@ def healthcheck(asked: str | Config) -> int:
         return 1
     write("ok\n")
     return 0
-
-
-def _place(url: str) -> tuple[Listen, bool]:
-    """Where to ask, and whether TLS is spoken there."""
-    if url.startswith("unix:/"):
-        return Unix(url.removeprefix("unix:")), False
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        parts, port = urlsplit(""), None
-    tls = parts.scheme == "https"
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        expected = "http://host:port, https://host or unix:/path"
-        raise ValueError(f"--url: expected {expected}, got {mask(url)!r}")
-    return Tcp(parts.hostname, port or (443 if tls else 80)), tls
 
 
 async def _ask(place: Listen, tls: bool) -> str | None:

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from .config import Config, Listen
 from .events import EventReader
-from .fetch import NoAnswer, closing, knock, payloads, read_head
+from .fetch import NoAnswer, closing, knock, payloads, place_of, read_head
 from .net import reason
 from .standard import write
 from .status import FailedOverView, OpenView, ProviderView, Snapshot, TriedView, UserView
@@ -67,18 +67,12 @@ class Unreachable(Exception):
     """No daemon answers; the text says where, and what to do."""
 
 
-def top(config: Config, once: bool) -> int:
-    """Show the daemon of this configuration until it is interrupted; the exit code."""
-    if not config.admin.listen:
-        sys.stderr.write(
-            f"relayd: {config.source}: admin.listen: empty: name an address there, "
-            'such as "127.0.0.1:9090", and start the daemon again\n'
-        )
-        return 1
+def top(asked: str | Config, once: bool) -> int:
+    """Show the daemon at a URL, or of a configuration, until it is interrupted; the exit code."""
     live = sys.stdout.isatty() and not once
     try:
-        asyncio.run(_show(config.admin.listen[0], live))
-    except Unreachable as exc:
+        asyncio.run(_show(*_place(asked), live))
+    except (Unreachable, ValueError) as exc:
         sys.stderr.write(f"relayd: {exc}\n")
         return 1
     except KeyboardInterrupt:
@@ -86,11 +80,24 @@ def top(config: Config, once: bool) -> int:
     return 0
 
 
-async def _show(listen: Listen, live: bool) -> None:
+def _place(asked: str | Config) -> tuple[Listen, bool]:
+    """Where to ask, and whether TLS is spoken there."""
+    if isinstance(asked, str):
+        return place_of(asked)
+    if not asked.admin.listen:
+        raise Unreachable(
+            f"{asked.source}: admin.listen: empty: name an address there, such as "
+            '"127.0.0.1:9090", and start the daemon again; '
+            "or name one that systemd listens on with --url"
+        )
+    return asked.admin.listen[0], False
+
+
+async def _show(listen: Listen, tls: bool, live: bool) -> None:
     colours = live and "NO_COLOR" not in os.environ
     entered = False
     try:
-        async with aclosing(snapshots(listen)) as stream:
+        async with aclosing(snapshots(listen, tls)) as stream:
             async for snapshot in stream:
                 if not live:
                     write(whole(snapshot))
@@ -105,12 +112,12 @@ async def _show(listen: Listen, live: bool) -> None:
 # The stream.
 
 
-async def snapshots(listen: Listen) -> AsyncGenerator[Snapshot, None]:
+async def snapshots(listen: Listen, tls: bool) -> AsyncGenerator[Snapshot, None]:
     """Each snapshot as it comes. Raises `Unreachable` at the latest when the stream ends."""
     where = str(listen)
     try:
         async with asyncio.timeout(CONNECT) as limit:
-            reader, writer = await knock(listen, tls=False)
+            reader, writer = await knock(listen, tls)
             async with closing(writer):
                 writer.write(REQUEST)
                 buffer = bytearray()

@@ -84,7 +84,7 @@ def request_file(folder: Path, **more: Any) -> str:
         ("send", ["REQUEST.json", "chat, completions, embeddings", "--trace FILE"]),
         ("demo", ["a working backup"]),
         ("healthcheck", ["--url URL", "unix:/path"]),
-        ("top", ["admin.listen", "--once"]),
+        ("top", ["admin.listen", "--url URL", "--once"]),
     ],
 )
 async def test_help_says_what_a_command_does_and_needs(command: str, words: list[str]) -> None:

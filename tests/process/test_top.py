@@ -58,6 +58,27 @@ async def test_one_snapshot_is_shown_from_every_kind_of_address(kind: str, tmp_p
     assert not process.err
 
 
+@pytest.mark.parametrize("form", ["http://127.0.0.1:{port}", "unix:{folder}/admin.sock"])
+async def test_a_daemon_is_found_by_its_url_without_a_file(form: str, tmp_path: Path) -> None:
+    url = form.format(port=free_port(), folder=tmp_path)
+    async with running(tmp_path, f'"{url.removeprefix("http://")}"'):
+        async with relayd("top", "--url", url) as process:
+            assert await process.ended() == 0, process.output
+    assert any("of-the-test" in line for line in process.out)
+
+
+async def test_a_url_that_is_none_is_told_in_one_line() -> None:
+    async with relayd("top", "--url", "127.0.0.1:9091") as process:
+        assert await process.ended() == 1
+    (line,) = process.err
+    assert line.startswith("relayd: --url: expected http://host:port")
+
+
+async def test_the_environment_names_no_admin_listener() -> None:
+    async with relayd("top", "--env") as process:
+        assert await process.ended() == 2
+
+
 async def test_without_a_terminal_it_ends_after_one_snapshot(tmp_path: Path) -> None:
     async with running(tmp_path, f'"unix:{tmp_path}/admin.sock"'):
         code, process = await top(tmp_path)
@@ -71,6 +92,7 @@ async def test_a_missing_address_is_named_with_the_remedy(tmp_path: Path) -> Non
     assert code == 1
     (line,) = process.err
     assert "config.toml: admin.listen: empty: name an address there" in line
+    assert "--url" in line
 
 
 async def test_a_daemon_that_is_not_there_is_one_line(tmp_path: Path) -> None:
