@@ -64,7 +64,7 @@ def _names(given: Mapping[str, str], notes: Notes) -> list[str]:
         return [preferred, *found]
     if not found:
         notes.add(
-            "PROVIDER", "not set; set it, or the key of a known provider such as OPENAI_API_KEY"
+            "provider", "not set; set it, or the key of a known provider such as OPENAI_API_KEY"
         )
     return found
 

@@ -55,9 +55,11 @@ class Notes:
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.rename = dict(rename or {})
+        self._wrong: set[str] = set()
 
     def add(self, path: str, text: str) -> None:
         """A fault that stops the start."""
+        self._wrong.add(path)
         self.problems.append(Problem(self.source, self._place(path), one_line(text)))
 
     def warn(self, path: str, text: str) -> None:
@@ -66,8 +68,7 @@ class Notes:
 
     def has(self, path: str) -> bool:
         """True if something is wrong at `path` already: one fault must not be told twice."""
-        place = self._place(path)
-        return any(problem.path == place for problem in self.problems)
+        return path in self._wrong  # not by what it is renamed to: one variable may stand for two
 
     def unknown(self, path: str, name: str, known: Iterable[str]) -> None:
         """The key `name` in the table at `path` is not one of `known`."""

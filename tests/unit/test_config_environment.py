@@ -156,6 +156,11 @@ def test_a_fault_is_told_once_by_its_variable(environ: dict[str, str], line: str
     assert told.startswith(f"environment: {line}")
 
 
+def test_all_faults_of_one_variable_are_told_at_once() -> None:
+    told = problems({"PROVIDER": "ollama", "FALLBACK": "ollama,foo,b r"})
+    assert [line.split(": ")[1] for line in told] == ["FALLBACK", "FALLBACK", "FOO_BASE_URL"]
+
+
 def test_a_wrong_listener_is_that_of_the_command_line() -> None:
     (told,) = problems(GROQ, "8080")
     assert told.startswith('environment: --listen: expected "host:port"')
