@@ -15,7 +15,7 @@ from .model import Config
 from .problems import Notes, Wrong
 from .reading import ReadFile, assemble, listening
 from .tables import place
-from .values import describe, integer
+from .values import describe, field_value, integer
 
 SOURCE = "environment"
 DEFAULT_PORT = "8080"
@@ -45,8 +45,10 @@ def from_environment(
     notes.rename |= {"quota.daily_turns": "DAILY_CAP", "store.url_env": "REDIS_URL"}
     names = _names(given, notes)
     no_train = _no_train(given, notes)
+    texts = _attribution(given, names, notes)
     table["provider"] = [
-        _provider(number, name, given, no_train, notes) for number, name in enumerate(names, 1)
+        _provider(number, name, given, no_train, texts, notes)
+        for number, name in enumerate(names, 1)
     ]
     return assemble(listening(table, listen), Sources(environ, read_file, unseen), notes)
 
@@ -55,6 +57,8 @@ def _names(given: Mapping[str, str], notes: Notes) -> list[str]:
     """The providers in the order in which they are asked."""
     notes.rename["provider"] = "PROVIDER"
     if "PROVIDER" in given:
+        if "DEFAULT_PROVIDER" in given:
+            notes.warn("DEFAULT_PROVIDER", "has no effect beside PROVIDER")
         return _chain(given["PROVIDER"], given.get("FALLBACK", ""), notes)
     if "FALLBACK" in given:
         notes.warn("FALLBACK", "has no effect without PROVIDER")
@@ -81,7 +85,12 @@ def _chain(first: str, fallbacks: str, notes: Notes) -> list[str]:
 
 
 def _provider(
-    number: int, name: str, given: Mapping[str, str], no_train: bool, notes: Notes
+    number: int,
+    name: str,
+    given: Mapping[str, str],
+    no_train: bool,
+    texts: Sequence[str | None],
+    notes: Notes,
 ) -> dict[str, Any]:
     """One `[[provider]]`, and in the notes the variables that its keys come from."""
     entry = known(name)
@@ -92,19 +101,36 @@ def _provider(
     }
     path = place("provider", number, {"name": name})
     notes.rename |= {f"{path}.{key}": variable_name for key, variable_name in names.items()}
-    origin = "PROVIDER" if number == 1 else "FALLBACK"
+    first = "PROVIDER" if "PROVIDER" in given else "DEFAULT_PROVIDER"
+    origin = first if number == 1 else "FALLBACK"
     notes.rename |= {f"{path}.name": origin, f"provider[{number}].name": origin}
-    notes.rename |= {f"{path}.no_train": "NO_TRAIN", f"{path}.headers": "ATTRIBUTION_*"}
+    notes.rename[f"{path}.no_train"] = "NO_TRAIN"
 
     table: dict[str, Any] = {"name": name, "no_train": no_train}
     table |= {key: given[names[key]] for key in ("model", "base_url") if names[key] in given}
     # A key that is needed is named even where it is not set: the reading then says so.
     if names["key_env"] in given or (entry.needs_key and "base_url" not in table):
         table["key_env"] = names["key_env"]
-    texts = (given.get("ATTRIBUTION_REFERER"), given.get("ATTRIBUTION_TITLE"))
     pairs = zip(entry.attribution or (), texts, strict=False)
     table["headers"] = {field: text for field, text in pairs if text}
     return table
+
+
+def _attribution(given: Mapping[str, str], names: Sequence[str], notes: Notes) -> list[str | None]:
+    """What names the calling application, in the order of a provider's fields for it."""
+    understood = any(known(name).attribution for name in names)
+    texts: list[str | None] = []
+    for name in ("ATTRIBUTION_REFERER", "ATTRIBUTION_TITLE"):
+        texts.append(None)
+        if name not in given:
+            continue
+        if names and not understood:
+            notes.warn(name, "has no effect: none of these providers has a field for it")
+        try:
+            texts[-1] = field_value(given[name])
+        except Wrong as wrong:
+            notes.add(name, str(wrong))
+    return texts
 
 
 def _whole(name: str, default: str, high: int, given: Mapping[str, str], notes: Notes) -> int:

@@ -276,10 +276,13 @@ def field_name(value: object) -> str:
     return name
 
 
+field_value = matching(FIELD_VALUE, "printable ASCII without blanks around it", shown=False)
+"""What a request field holds."""
+
+
 def fields_table(value: object) -> tuple[tuple[str, str], ...]:
     """Extra request fields: a table of header name to value."""
-    values = matching(FIELD_VALUE, "printable ASCII without blanks around it", shown=False)
-    pairs = mapping(field_name, values)(value)
+    pairs = mapping(field_name, field_value)(value)
     names = [name.lower() for name, _ in pairs]
     if len(set(names)) < len(names):
         raise Wrong("expected each header once; names differ only in upper and lower case")

@@ -118,6 +118,19 @@ def test_no_train_that_a_provider_ignores_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["ATTRIBUTION_REFERER", "ATTRIBUTION_TITLE"])
+def test_attribution_that_no_provider_understands_is_told(name: str) -> None:
+    assert config(GROQ | {name: "My app"}).warnings == (
+        f"{name}: has no effect: none of these providers has a field for it",
+    )
+
+
+def test_a_default_beside_a_provider_is_told() -> None:
+    assert config(GROQ | {"DEFAULT_PROVIDER": "openai"}).warnings == (
+        "DEFAULT_PROVIDER: has no effect beside PROVIDER",
+    )
+
+
 def test_fallbacks_without_a_provider_are_told() -> None:
     assert config({"GROQ_API_KEY": "k", "FALLBACK": "openai"}).warnings == (
         "FALLBACK: has no effect without PROVIDER",
@@ -147,8 +160,14 @@ def test_fallbacks_without_a_provider_are_told() -> None:
         (GROQ | {"REDIS_URL": "http://h"}, 'REDIS_URL: expected "memory:", "sqlite:/path/of/state'),
         (
             {"PROVIDER": "openrouter", "OPENROUTER_API_KEY": "k", "ATTRIBUTION_TITLE": "é"},
-            'ATTRIBUTION_*: "X-OpenRouter-Title" is wrong: expected printable ASCII',
+            "ATTRIBUTION_TITLE: expected printable ASCII",
         ),
+        (GROQ | {"ATTRIBUTION_REFERER": "é"}, "ATTRIBUTION_REFERER: expected printable ASCII"),
+        (
+            {"PROVIDER": "gr oq"},
+            "PROVIDER: expected a name of letters, digits, `-`, `_` and `.`, g",
+        ),
+        ({"DEFAULT_PROVIDER": "gr oq"}, "DEFAULT_PROVIDER: expected a name of letters"),
     ],
 )
 def test_a_fault_is_told_once_by_its_variable(environ: dict[str, str], line: str) -> None:
