@@ -39,7 +39,7 @@ LAST_WORDS = 60.0
 def reason(exc: OSError) -> str:
     """Why there is no connection, file or listener: words of the system, without asyncio's."""
     if isinstance(exc, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {exc.verify_message}"
+        return f"its certificate is refused: {exc.verify_message.rstrip('.')}"
     if isinstance(exc, ssl.SSLError):  # its errno is none of the system's
         return f"TLS fails: {exc.reason or exc}"
     number = exc.errno or 0

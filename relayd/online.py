@@ -23,8 +23,15 @@ from .surfaces import Surface
 ANSWER_LIMIT = 15.0
 """Seconds for the model list, from the connection on: some providers assemble it slowly."""
 
+MISMATCHES = frozenset({62, 64})
+"""Of OpenSSL's verification results: the certificate names another host, another address."""
+
 MAX_BODY = 8 * 1024 * 1024
 """Bytes of a model list; OpenRouter's has about one million."""
+
+
+WRONG_URL = "check base_url"
+"""The remedy where something answers that is no API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +71,11 @@ async def _check_key(provider: Provider, key: Secret | None) -> Finding:
     except _Unreachable as exc:
         return Finding(False, str(exc))
     except TimeoutError:
-        return Finding(False, f"connected, but no answer within {ANSWER_LIMIT:g} s")
+        words = f"connected, but no answer within {ANSWER_LIMIT:g} s; {WRONG_URL}"
+        return Finding(False, words)
     except (OSError, NoAnswer) as exc:
         words = reason(exc) if isinstance(exc, OSError) else str(exc)
-        return Finding(False, f"connected, but no answer: {words}")
+        return Finding(False, f"connected, but no answer: {words}; {_url_remedy(provider)}")
     return _judged(provider, key, answer)
 
 
@@ -89,7 +97,9 @@ async def _connect(provider: Provider) -> tuple[asyncio.StreamReader, asyncio.St
     except TimeoutError:
         words = f"no connection within {provider.connect:g} s: check base_url and the network"
     except ssl.SSLCertVerificationError as exc:
-        words = f"reachable, but its certificate is refused: {exc.verify_message}; check ca_file"
+        misnamed = exc.verify_code in MISMATCHES
+        remedy = "check base_url and tls_server_name" if misnamed else "check ca_file"
+        words = f"reachable, but {reason(exc)}; {remedy}"
     except ssl.SSLError as exc:
         words = f"reachable, but {reason(exc)}; check base_url and ca_file"
     except OSError as exc:
@@ -124,9 +134,25 @@ def _judged(provider: Provider, key: Secret | None, answer: Fetched) -> Finding:
     if status in (404, 405, 501):
         return Finding(True, f"{reached}; no model list here, so the credential was not tried")
     if not 200 <= status < 300:
-        return Finding(False, f"{reached}, but its model list answers with status {status}")
+        words = f"{reached}, but its model list answers with status {status}"
+        return Finding(False, f"{words}; {_status_remedy(provider, status)}")
     credential = "credential good" if key else "no credential sent"
     return Finding(True, f"{reached}, {credential}{_count(answer.body)}")
+
+
+def _url_remedy(provider: Provider) -> str:
+    """What to do where no HTTP is spoken, or another one: most often TLS to a plain request."""
+    return WRONG_URL if provider.scheme == "https" else f"{WRONG_URL}, such as https for http"
+
+
+def _status_remedy(provider: Provider, status: int) -> str:
+    if status == 402:
+        return "add credit to the account"
+    if status == 429 or status >= 500:
+        return "the provider is at its limit or in trouble: ask again later"
+    if status < 400:
+        return f"{WRONG_URL}: redirects are never followed"
+    return _url_remedy(provider)
 
 
 def _count(body: bytes) -> str:
@@ -134,4 +160,6 @@ def _count(body: bytes) -> str:
         listed = json.loads(body)["data"]
     except (ValueError, RecursionError, LookupError, TypeError):
         return ""
-    return f", {len(listed)} models" if isinstance(listed, list) else ""
+    if not isinstance(listed, list):
+        return ""
+    return f", {len(listed)} model{'' if len(listed) == 1 else 's'}"

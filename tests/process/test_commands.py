@@ -454,7 +454,7 @@ async def test_each_provider_has_one_line_and_all_are_good(tmp_path: Path) -> No
     assert result.out.splitlines() == [
         "a: reachable without TLS, credential good, 2 models",
         "b: reachable, TLS good, no credential sent, 3 models",
-        "c: reachable without TLS, credential good, 1 models",
+        "c: reachable without TLS, credential good, 1 model",
     ]
     assert result.code == 0
     asked = a.requests[0]
@@ -470,7 +470,11 @@ async def test_each_provider_has_one_line_and_all_are_good(tmp_path: Path) -> No
     [
         (status(401), 1, "credential refused (status 401): check "),
         (status(403), 1, "credential refused (status 403): check "),
-        (status(503), 1, "answers with status 503"),
+        (status(503), 1, "answers with status 503; the provider is at its limit or in trouble: as"),
+        (status(429), 1, "answers with status 429; the provider is at its limit or in trouble: as"),
+        (status(402), 1, "answers with status 402; add credit to the account"),
+        (status(302), 1, "answers with status 302; check base_url: redirects are never followed"),
+        (status(400), 1, "answers with status 400; check base_url, such as https for http"),
         (status(404), 0, "no model list here"),
         (status(200, b"<html>"), 0, "credential good"),
         (status(200, {"data": 7}), 0, "credential good"),
@@ -498,21 +502,32 @@ async def test_every_key_of_a_provider_is_tried(tmp_path: Path) -> None:
 async def test_what_cannot_be_reached_is_named_with_the_remedy(tmp_path: Path) -> None:
     tls = Authority(tmp_path)
     unknown = ScriptedProvider(models(), name="b", tls=tls.server())
+    misnamed = ScriptedProvider(
+        models(), name="d", tls=tls.server("other.test"), ca_file=tls.ca_file
+    )
+    secure = ScriptedProvider(models(), name="e", tls=tls.server())
 
     async def plain_text(peer: Peer) -> None:
         await peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     plain = ScriptedProvider(connection=plain_text, name="c")
     with refusing() as (host, port):
-        async with unknown as b, plain as c:
+        async with unknown as b, plain as c, misnamed as d, secure as e:
             nobody = f'[[provider]]\nname = "a"\nbase_url = "http://{host}:{port}/v1"\n'
             wrong = table(c).replace("http:", "https:")
-            result = await run("check", "--online", "-c", config_file(tmp_path, nobody, b, wrong))
+            bare = table(e).replace("https:", "http:")
+            file = config_file(tmp_path, nobody, b, wrong, d, bare)
+            result = await run("check", "--online", "-c", file)
     lines = result.out.splitlines()
     assert result.code == 1
     assert lines[0] == "a: not reachable: connection refused; check base_url"
     assert lines[1].startswith("b: reachable, but its certificate is refused: ")
+    assert lines[1].endswith("; check ca_file")
     assert lines[2].startswith("c: reachable, but TLS fails: ")
+    assert lines[3].startswith("d: reachable, but its certificate is refused: ")
+    assert lines[3].endswith("for '127.0.0.1'; check base_url and tls_server_name")
+    assert lines[4].startswith("e: connected, but no answer: ")
+    assert lines[4].endswith("; check base_url, such as https for http")
 
 
 async def test_a_provider_that_never_connects_is_bounded_by_its_clock(tmp_path: Path) -> None:
