@@ -203,8 +203,9 @@ def _redis(url: str) -> str:
     match = _REDIS.fullmatch(url)
     if match is None or int(match["port"] or 0) > HIGHEST_PORT:  # not repeated: its password
         raise Wrong(
-            'expected "redis://host:port/number" or "rediss://user:password@host:port/number", '
-            "with %40 for @ and %2F for / in a password; no query but ?ssl_ca_certs=/path of rediss"
+            'expected "redis://host:port/number" or "rediss://host:port/number", before the host '
+            '"user:password@" with %40 for @ and %2F for /, and no query but '
+            "?ssl_ca_certs=/path of rediss"
         )
     return url
 

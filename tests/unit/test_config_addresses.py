@@ -8,7 +8,8 @@ import pytest
 
 from relayd.config import Store, addresses
 from relayd.config.addresses import Base, Tcp, Trusted, Unix
-from relayd.config.problems import Wrong
+from relayd.config.problems import Wrong, one_line
+from relayd.masking import MASK
 
 
 @pytest.mark.parametrize(
@@ -220,6 +221,7 @@ def test_a_wrong_store_url_is_refused_without_its_secret(url: object, words: str
         addresses.store_url(url)
     assert words in str(caught.value)
     assert "S3CR3T" not in str(caught.value)
+    assert MASK not in one_line(str(caught.value))  # the remedy is to be read
 
 
 @pytest.mark.parametrize(
