@@ -28,7 +28,7 @@ from .settings import (
     Server,
     Store,
 )
-from .tables import REPEATED, ClientTable, ProviderTable, RouteTable, read, read_all
+from .tables import REPEATED, ClientTable, ProviderTable, RouteTable, has_key, read, read_all
 from .upstream import Client, Provider
 
 NAMES = (*SECTIONS, *REPEATED)
@@ -91,7 +91,7 @@ def assemble(table: Table, sources: Sources, notes: Notes) -> Config:
     """What `build` does once the table is there and the notes know how to name its keys."""
     for name in table:
         if name not in NAMES:
-            notes.unknown("", name, NAMES)
+            _misplaced(name, table[name], notes)
     server = read(Server, table.get("server", {}), "server", notes)
     admin = read(Admin, table.get("admin", {}), "admin", notes)
     routing = read(Routing, table.get("routing", {}), "routing", notes)
@@ -139,6 +139,17 @@ def assemble(table: Table, sources: Sources, notes: Notes) -> Config:
         warnings=tuple(notes.warnings),
         secrets=frozenset(secrets),
     )
+
+
+def _misplaced(name: str, value: object, notes: Notes) -> None:
+    """A name at the top of the file that is no section: misspelt, or a key without its section."""
+    homes = [f"[{home}]" for home, kind in SECTIONS.items() if has_key(kind, name)]
+    homes += [f"[[{home}]]" for home, kind in REPEATED.items() if has_key(kind, name)]
+    first = value[0] if isinstance(value, list) and value else value
+    if homes and not isinstance(first, Mapping):
+        notes.add(name, f'unknown key; did you mean "{name}" in {" or ".join(homes)}?')
+    else:
+        notes.unknown("", name, NAMES)
 
 
 def _providers(

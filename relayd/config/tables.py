@@ -153,6 +153,11 @@ def read(kind: type[D], table: object, path: str, notes: Notes) -> D:
     return kind(**values)
 
 
+def has_key(kind: type[DataclassInstance], name: str) -> bool:
+    """Whether a table that becomes a `kind` may hold this key."""
+    return name in {item.name for item in fields(kind)}
+
+
 def read_all(kind: type[D], tables: object, section: str, notes: Notes) -> list[tuple[str, D]]:
     """Every `[[section]]` as (key path, dataclass), in file order; what is no table is left out."""
     if not isinstance(tables, list):

@@ -93,6 +93,12 @@ def test_an_error_keeps_its_problems_apart() -> None:
         ("server = 1\n" + ONE, "server: expected a table, got 1"),
         ("[[providers]]\n" + ONE, 'providers: unknown key; did you mean "provider"?'),
         ("zzz = 1\n" + ONE, "zzz: unknown key; expected one of: server, admin, routing,"),
+        (
+            "listen = '127.0.0.1:1'\n" + ONE,
+            'listen: unknown key; did you mean "listen" in [server] or [admin]?',
+        ),
+        ("key_env = 'K'\n" + ONE, 'did you mean "key_env" in [[provider]] or [[client]]?'),
+        ("servr = 1\n" + ONE, 'servr: unknown key; did you mean "server"?'),
         (ONE + 'api_key = "S3CR3T"', "api_key: unknown key; a key never stands in the file"),
         ("[[provider]]\nbase_url = 'http://h'", "provider[1].name: missing; it has no default"),
         ('"a\\nb" = 1\n' + ONE, r"a\nb: unknown key"),
