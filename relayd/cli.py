@@ -23,6 +23,8 @@ EX_CONFIG = 78
 
 DEFAULT_FILE = "/etc/relayd/config.toml"
 
+MISSING = "name the file with -c or RELAYD_CONFIG"
+
 SIGNALS = (
     "SIGTERM and SIGINT drain (a second one ends at once), SIGHUP reads the file again, SIGUSR2 "
     "hands over to a new generation."
@@ -154,7 +156,8 @@ def read_config(args: argparse.Namespace, unseen: Unseen = Unseen.NOTHING) -> Co
     listen = getattr(args, "listen", [])
     if args.env:
         return from_environment(os.environ, read_file, listen, unseen)
-    return load(config_path(args.config), os.environ, read_file, listen, unseen)
+    path = config_path(args.config)
+    return load(path, os.environ, read_file, listen, unseen, MISSING)
 
 
 def config_path(given: str | None) -> str:

@@ -50,6 +50,7 @@ REMEDIES = {
     errno.EADDRNOTAVAIL: "choose an address of this machine",
     errno.EACCES: "choose another, or grant the right to it",
     errno.ENOENT: "create its folder first",
+    errno.ENOTDIR: "name a path in a folder",
 }
 """What to do where an address or a path cannot be listened on."""
 
@@ -284,4 +285,6 @@ def _remove_stale(path: str) -> None:
 def _reason(exc: OSError) -> str:
     """The system's words for it, and the remedy."""
     remedy = REMEDIES.get(exc.errno or 0)
+    if isinstance(exc, socket.gaierror):  # a name: its errno is none of the system's
+        remedy = REMEDIES[errno.EADDRNOTAVAIL]
     return reason(exc) + (f"; {remedy}" if remedy else "")

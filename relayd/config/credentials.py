@@ -95,8 +95,11 @@ def exposed(provider: Provider) -> set[str]:
 
 
 def reason(error: OSError) -> str:
-    """Why a file cannot be read, in the system's words."""
-    return (error.strerror or type(error).__name__).lower()
+    """Why a file cannot be read, in the system's words; the remedy where there is but one."""
+    words = (error.strerror or type(error).__name__).lower()
+    if isinstance(error, PermissionError):
+        return f"{words}; make it readable for the user that runs relayd"
+    return words
 
 
 def pool(

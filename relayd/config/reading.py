@@ -44,15 +44,18 @@ def load(
     read_file: ReadFile,
     listen: Sequence[str] = (),
     unseen: Unseen = Unseen.NOTHING,
+    missing: str = "name a file that is there",
 ) -> Config:
     """The configuration in the TOML file at `path`; `listen` is what `--listen` said.
 
-    `read_file` takes a path and raises OSError. `unseen` is taken for granted. Raises ConfigError.
+    `read_file` takes a path and raises OSError. `unseen` is taken for granted. `missing` is what to
+    do where there is no such file. Raises ConfigError.
     """
     try:
         table = tomllib.loads(read_file(path).decode("utf-8-sig"))
     except OSError as error:
-        text = f"cannot be read: {reason(error)}; name the file with -c or RELAYD_CONFIG"
+        denied = isinstance(error, PermissionError)
+        text = f"cannot be read: {reason(error)}" + ("" if denied else f"; {missing}")
         raise ConfigError([Problem(path, "", text)]) from error
     except UnicodeDecodeError as error:
         text = f"expected UTF-8, got something else at byte {error.start}"

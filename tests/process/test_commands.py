@@ -295,6 +295,7 @@ async def test_an_empty_name_of_a_file_is_not_the_default() -> None:
     result = await run("check", "-c", "")
     assert result.code == 78
     assert result.err.startswith("cannot be read: ")
+    assert result.err.endswith("; name the file with -c or RELAYD_CONFIG\n")
 
 
 class Plain:

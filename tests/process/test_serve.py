@@ -252,7 +252,8 @@ async def test_a_port_in_use_is_one_line_with_its_key(tmp_path: Path, key: str) 
     [
         ("192.0.2.1:8080", "cannot assign requested address; choose an address of this machine"),
         ("unix:/nowhere/relayd.sock", "no such file or directory; create its folder first"),
-        ("nobody.invalid:8080", "name or service not known"),
+        ("nobody.invalid:8080", "name or service not known; choose an address of this machine"),
+        ("unix:/dev/null/a", "not a directory; name a path in a folder"),
     ],
 )
 async def test_a_place_one_cannot_have_is_one_line_with_a_remedy(

@@ -269,8 +269,23 @@ def test_a_missing_file_is_named_with_the_remedy() -> None:
     with pytest.raises(ConfigError) as caught:
         load("/b", {}, no_file)
     assert str(caught.value) == (
-        "/b: cannot be read: no such file or directory; name the file with -c or RELAYD_CONFIG"
+        "/b: cannot be read: no such file or directory; name a file that is there"
     )
+    with pytest.raises(ConfigError, match=r"; say -c$"):
+        load("/b", {}, no_file, missing="say -c")
+
+
+def test_a_file_that_is_not_readable_is_there_and_needs_no_other_name() -> None:
+    def denied(path: str) -> bytes:
+        raise PermissionError(13, "Permission denied", path)
+
+    told = "cannot be read: permission denied; make it readable for the user that runs relayd"
+    with pytest.raises(ConfigError) as caught:
+        load("/b", {}, denied)
+    assert str(caught.value) == f"/b: {told}"
+    assert problems(ONE + "key_file = '/k'", denied) == [
+        f"config.toml: provider[one].key_file: the file /k {told}"
+    ]
 
 
 def test_two_readings_of_one_file_are_equal_and_a_change_is_seen() -> None:

@@ -158,7 +158,7 @@ def test_no_key_is_in_a_configuration_as_text_or_in_an_error() -> None:
 
 def test_an_error_of_the_system_without_words_is_named_by_its_class() -> None:
     assert reason(OSError(2, "No Such File")) == "no such file"
-    assert reason(PermissionError()) == "permissionerror"
+    assert reason(IsADirectoryError()) == "isadirectoryerror"
 
 
 def test_what_stands_in_the_file_under_the_name_of_a_key_is_masked_too() -> None:
