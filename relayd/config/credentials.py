@@ -5,6 +5,7 @@ Every message names the place and never the value. Does not open files: it is gi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +16,10 @@ from .upstream import Provider, Secret
 
 MAX_KEY = 4096
 """Characters of a key; providers read heads of 8 KiB."""
+
+
+NO_KEYS = frozenset({"prompt_cache_key"})
+"""Members of a request that are called a key and are none."""
 
 
 class Unseen(Enum):
@@ -83,15 +88,19 @@ class Sources:
         return _secret(content, label, what)
 
 
-def exposed(provider: Provider) -> set[str]:
-    """What stands in the file itself under the name of a key: it belongs elsewhere, and is told
-    to nobody all the same."""
-    pairs = [*provider.headers]
+def exposed(provider: Provider) -> dict[tuple[str, str], str]:
+    """What stands in the file itself under the name of a key, by its table and name there: it
+    belongs elsewhere, and is told to nobody all the same."""
+    found = {("headers", name): value for name, value in provider.headers if names_key(name)}
     if provider.query:
         from urllib.parse import parse_qsl  # rarely used
 
-        pairs += parse_qsl(provider.query)
-    return {value for name, value in pairs if names_key(name)}
+        pairs = parse_qsl(provider.query)
+        found |= {("query", name): value for name, value in pairs if names_key(name)}
+    for name, text in provider.extra_body:
+        if names_key(name) and name not in NO_KEYS and text.startswith(b'"'):
+            found["extra_body", name] = json.loads(text)
+    return found
 
 
 def reason(error: OSError) -> str:

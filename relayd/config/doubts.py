@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from ..providers import known
 from .addresses import LOCAL_NAMES, Listen, Tcp, is_loopback
+from .credentials import exposed
 from .problems import Notes
 from .settings import Quota, Routing, Server, Unknown
 from .tables import ProviderTable
@@ -29,6 +30,12 @@ def about_provider(path: str, table: ProviderTable, provider: Provider, notes: N
         notes.warn(
             f"{path}.base_url",
             f"the key goes to {provider.host} unencrypted; use https if it can be had",
+        )
+    for place, name in exposed(provider):
+        notes.warn(
+            f"{path}.{place}",
+            f'"{name}" has the name of a key, and whoever reads the file reads it: '
+            "key_env keeps the provider's own out of there",
         )
     entry = known(provider.kind)
     if entry.needs_key and not provider.keys and table.base_url is None:

@@ -121,7 +121,7 @@ def assemble(table: Table, sources: Sources, notes: Notes) -> Config:
     doubts.about_itself((*server.listen, *admin.listen), found, notes)
     doubts.about_access(server, admin.listen, quota, clients, notes)
     secrets |= {key.value for provider in found for key in provider.keys}
-    secrets = secrets.union(store_passwords(store.url), *map(exposed, found))
+    secrets = secrets.union(store_passwords(store.url), *(exposed(each).values() for each in found))
     return Config(
         server=server,
         admin=admin,

@@ -6,7 +6,7 @@ import pytest
 
 from relayd.config import ConfigError, Unseen
 from relayd.config.credentials import MAX_KEY, reason
-from relayd.masking import mask
+from relayd.masking import Masker, mask
 from tests.support.configuration import ONE, config, files, problems
 
 READ = files(
@@ -164,4 +164,12 @@ def test_an_error_of_the_system_without_words_is_named_by_its_class() -> None:
 def test_what_stands_in_the_file_under_the_name_of_a_key_is_masked_too() -> None:
     text = ONE + 'query = { api_key = "S3/CR3T", api-version = "2024" }\n'
     text += 'headers = { X-Auth-Token = "T0K3N", X-Title = "app" }\n'
-    assert config(text).secrets == {"S3/CR3T", "T0K3N"}
+    text += 'extra_body = { token = "B0DY", max_tokens = 5, prompt_cache_key = "app", key = 7 }\n'
+    found = config(text)
+    assert found.secrets == {"S3/CR3T", "T0K3N", "B0DY"}
+    assert [warning.split(" has ")[0] for warning in found.warnings] == [
+        'provider[one].headers: "X-Auth-Token"',
+        'provider[one].query: "api_key"',
+        'provider[one].extra_body: "token"',
+    ]
+    assert all(Masker(found.secrets)(warning) == warning for warning in found.warnings)
