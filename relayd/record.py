@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 ANONYMOUS = "anonymous"
 """The user without a name."""
 
+OTHER = "other"
+"""A label's value instead of one that is neither configured nor on a closed list."""
+
 
 @dataclass(slots=True)
 class Usage:

@@ -19,11 +19,8 @@ from .breaker import State
 from .families import Distribution, Family, Histogram, Labels
 from .figures import DURATIONS, GAPS, WAITS, counter, distribution
 from .outcomes import BY_CLIENT, LEFT_STATUS, End, Outcome
-from .record import Record
+from .record import OTHER, Record
 from .surfaces import Surface
-
-OTHER = "other"
-"""Instead of a value that is neither configured nor on a closed list."""
 
 NONE = ""
 """No provider: Prometheus takes an empty label for an absent one."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .. import providers as known_providers
 from ..jsonbody import with_member
-from ..record import ANONYMOUS
+from ..record import ANONYMOUS, OTHER
 from .addresses import Base, base_url
 from .credentials import Sources, pool, reason
 from .problems import Notes, suggest
@@ -172,6 +172,10 @@ def _route(
     routing: Routing,
     notes: Notes,
 ) -> Route:
+    if table.name == OTHER:
+        notes.add(
+            f"{path}.name", f'"{OTHER}" is traffic without a route in metrics; choose another'
+        )
     models = dict(table.models)
     for name in models:
         if name not in table.providers:

@@ -16,7 +16,7 @@ from tests.support.certificates import Authority
 from tests.support.gateway import config_for, gateway
 from tests.support.provider import ScriptedProvider
 
-ROUTES = [{"name": name, "providers": [name]} for name in ("with", "without", "other")]
+ROUTES = [{"name": name, "providers": [name]} for name in ("with", "without", "foreign")]
 
 
 def tables(a: ScriptedProvider, authority: Authority, other: Authority) -> list[dict[str, Any]]:
@@ -25,7 +25,7 @@ def tables(a: ScriptedProvider, authority: Authority, other: Authority) -> list[
     return [
         {**table, "name": "with", "ca_file": authority.ca_file},
         {**table, "name": "without"},
-        {**table, "name": "other", "ca_file": other.ca_file},
+        {**table, "name": "foreign", "ca_file": other.ca_file},
     ]
 
 
@@ -37,7 +37,7 @@ def authorities(tmp_path: Path) -> tuple[Authority, Authority]:
     return Authority(folders[0]), Authority(folders[1])
 
 
-@pytest.mark.parametrize("order", [["with", "without", "other"], ["without", "other", "with"]])
+@pytest.mark.parametrize("order", [["with", "without", "foreign"], ["without", "foreign", "with"]])
 async def test_each_provider_verifies_with_its_own_and_shares_no_connection(
     order: list[str], authorities: tuple[Authority, Authority]
 ) -> None:
@@ -47,11 +47,11 @@ async def test_each_provider_verifies_with_its_own_and_shares_no_connection(
         async with gateway(config) as g:
             found = {name: (await g.chat("hi", model=name)).status for name in order * 2}
         assert len(a.requests) == 2
-    assert found == {"with": 200, "without": 502, "other": 502}
+    assert found == {"with": 200, "without": 502, "foreign": 502}
     outcomes = {
         line["attempts"][0]["provider"]: line["attempts"][0]["outcome"] for line in g.exchanges
     }
-    assert outcomes["without"] == outcomes["other"] == "certificate_refused"
+    assert outcomes["without"] == outcomes["foreign"] == "certificate_refused"
 
 
 async def test_a_failure_to_verify_fails_over_and_nothing_of_the_request_is_sent(

@@ -32,7 +32,7 @@ CLIENT = {
 BEARER = {"Authorization": f"Bearer {KEY}"}
 NAMED = [
     {"name": "smart", "providers": ["a"]},
-    {"name": "other", "providers": ["a"]},
+    {"name": "spare", "providers": ["a"]},
 ]
 
 GATEWAY = ("X-Gateway-Attempts", "X-Request-ID")
@@ -252,7 +252,7 @@ async def test_an_unknown_model_is_a_404_where_names_are_enforced() -> None:
             check(answer, 404, "model_not_found", "invalid_request_error")
             assert answer.error["param"] == "model"
             assert "gpt-9" not in answer.text
-            assert (await g.chat(model="other")).status == 200
+            assert (await g.chat(model="spare")).status == 200
 
 
 async def test_an_unknown_model_takes_the_first_route_by_default() -> None:
@@ -265,7 +265,7 @@ async def test_an_unknown_model_takes_the_first_route_by_default() -> None:
 async def test_a_route_that_is_not_the_clients_is_a_404() -> None:
     async with ScriptedProvider(ok(), name="a", model="m") as a:
         async with gateway(config_for(a, route=NAMED, client=[CLIENT])) as g:
-            check(await g.chat(model="other", fields=BEARER), 404, "model_not_found")
+            check(await g.chat(model="spare", fields=BEARER), 404, "model_not_found")
             assert (await g.chat(model="smart", fields=BEARER)).status == 200
 
 

@@ -227,7 +227,7 @@ async def test_the_client_and_its_user_are_named() -> None:
 
 REFUSED: dict[str, tuple[str, dict[str, Any], tuple[str | None, str | None]]] = {
     "an unknown model": (CHAT.path, {"model": "zzz"}, (None, "zzz")),
-    "a route that it may not use": (CHAT.path, {"model": "other"}, (None, "other")),
+    "a route that it may not use": (CHAT.path, {"model": "spare"}, (None, "spare")),
     "a surface that nobody serves": ("/v1/embeddings", {"model": "smart"}, ("smart", "smart")),
     "a body without messages": (CHAT.path, {"model": "smart", "messages": []}, (None, None)),
     "a member of another API": ("/v1/chat", {"temperature": 1}, (None, None)),
@@ -264,7 +264,7 @@ def named(provider: ScriptedProvider) -> Any:
     return config_for(
         provider,
         client=[{"name": "app", "key_sha256": digest, "routes": ["smart"]}],
-        route=[{"name": name, "providers": ["a"]} for name in ("smart", "other")],
+        route=[{"name": name, "providers": ["a"]} for name in ("smart", "spare")],
         routing={"unknown": "reject"},
     )
 

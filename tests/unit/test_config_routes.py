@@ -64,6 +64,7 @@ def test_an_unknown_model_name_can_be_rejected() -> None:
         ),
         ('name="r"\nproviders=["one"]', 'route[r].providers: "one" has no model here; set `model`'),
         ('name="r"\nproviders=["two"]\nmodels={one="x"}', "route[r].models.one: no provider of th"),
+        ('name="other"\nproviders=["two"]', 'route[other].name: "other" is traffic without a ro'),
         ('name="r"\nproviders=["two"]\nconnect=1', "route[r].connect: unknown key"),
         ('name="r"\nproviders=["two"]\n[[route]]\nname="r"\nproviders=["two"]', "route[2].name: "),
     ],
