@@ -1,7 +1,7 @@
 # Everything here works from a fresh copy with Python 3.11 (and its venv module), make, and PyPI.
 #
 #   make demo    a failing primary, a working backup and relayd, on loopback
-#   make test    what CI runs: lint, types, tests
+#   make test    lint, types, tests; CI runs this and the next one
 #   make test-uvloop    every test that starts a real relayd, on uvloop (make test: asyncio)
 #   make lint    lint and types only
 #   make cover   does each deciding module's own test file cover every branch of it
