@@ -11,25 +11,32 @@ heads are the server's work.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Self
 from urllib.parse import quote
 
 from . import errors
 from .admission import Deriver, user_id
+from .asgisink import AsgiSink
 from .config import Config
 from .embed import Logged, load_file
 from .endpoints import Endpoints
 from .engine import Journal, Setup
 from .http1 import Request
-from .queuesink import Cut, QueueSink
+from .outcomes import LAST_WORDS, End
+from .queuesink import Cut
 from .runtime import CLOSE_GRACE, Runtime
 from .stores import Store
+from .surfaces import Surface
 from .visit import Left, Peer, Visit
 from .wake import Clock, Wake, Why
 
 PATH_SAFE = "/:@!$&'()*+,;="
 """What stands in a path as it is (RFC 3986, 3.3), besides letters, digits and `-._~`."""
+
+PIECE = 64 * 1024
+"""Bytes a message: how far a slow client is shows only between two of them."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -114,21 +121,28 @@ class Application:
         self.start()
         loop = asyncio.get_running_loop()
         clock = Clock(loop, Wake(loop))
-        sink = QueueSink()
+        sink = AsgiSink()
         config = self._runtime.engine.setup.config
         visit = _AsgiVisit(scope, receive, sink, clock, config, self._user)
         self._wakes.add(clock.wake)
         sender = loop.create_task(_send_all(sink, send, clock.wake))
         try:
-            await self._endpoints.serve(visit)
-            await sender
-        except Left:
-            pass  # nobody is there to be answered
+            await self._serve(visit)
+            if visit.record.end_reason != End.CLIENT_STALLED:
+                with contextlib.suppress(TimeoutError):  # what is left is taken soon or never
+                    async with asyncio.timeout(config.server.write_timeout):
+                        await sender
         finally:
             self._wakes.discard(clock.wake)
             clock.alarm.stop()
             visit.forget()
             sender.cancel()
+
+    async def _serve(self, visit: _AsgiVisit) -> None:
+        try:
+            await self._endpoints.serve(visit)
+        except Left:
+            visit.sink.cut()
 
 
 class _AsgiVisit(Visit):
@@ -140,7 +154,7 @@ class _AsgiVisit(Visit):
         self,
         scope: Message,
         receive: Receive,
-        sink: QueueSink,
+        sink: AsgiSink,
         clock: Clock,
         config: Config,
         derive: Deriver | None,
@@ -150,6 +164,7 @@ class _AsgiVisit(Visit):
         self._derive = derive
         self._watching: asyncio.Task[None] | None = None
         super().__init__(_request(scope), sink, clock, _peer(scope, config))
+        sink.last_word = self._last_word
 
     async def body(self) -> bytes:
         """The whole body; raises `RequestTooLarge`, `RequestTimeout` or `Left`."""
@@ -187,13 +202,20 @@ class _AsgiVisit(Visit):
         found = self._derive(self.request.fields)
         return user_id(found.encode("utf-8", "replace")) if found else None
 
+    def _last_word(self) -> bytes:
+        """The event that ends a stream which broke off; b"" where it is the client that did."""
+        end, surface = End(self.record.end_reason or End.INTERNAL_ERROR), self.record.surface
+        if end not in LAST_WORDS or surface is None:
+            return b""
+        return errors.event(end.value, LAST_WORDS[end], Surface(surface))
+
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.clock.wake.interrupt(Why.CLIENT_LEFT)
 
 
-async def _send_all(sink: QueueSink, send: Send, wake: Wake) -> None:
+async def _send_all(sink: AsgiSink, send: Send, wake: Wake) -> None:
     """Hand the answer to the server as it comes.
 
     A cut answer ends without its last message: the server then closes the connection.
@@ -202,7 +224,10 @@ async def _send_all(sink: QueueSink, send: Send, wake: Wake) -> None:
         await sink.opened()
         await send({"type": "http.response.start", "status": sink.status, "headers": sink.fields})
         while data := await sink.take():
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            for start in range(0, len(data), PIECE):
+                piece = data[start : start + PIECE]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                sink.passed(len(piece))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     except Cut:
         pass

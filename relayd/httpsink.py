@@ -12,9 +12,9 @@ from http import HTTPStatus
 
 from .http1 import Request
 from .net import Conn
-from .stall import Stall
+from .sink import all_taken
 from .transport import WRITE_HIGH
-from .wake import EARLY, Clock, Interrupt, Why
+from .wake import Clock
 
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii")
@@ -157,19 +157,9 @@ class HttpSink:
         """Wait until the kernel has taken everything; `CLIENT_STALLED` if it takes nothing."""
         if not self.pending():
             return
-        stall = Stall(self.untaken, timeout, clock.now())
         self._conn.mark(0)
         self._conn.on_writable = clock.wake.wake
-        clock.arm("write", stall.due(clock.now()))
-        while self.pending():
-            await clock.wake.wait()
-            if clock.expired:
-                now = clock.now() + EARLY
-                due = stall.due(now)
-                if due <= now:
-                    raise Interrupt(Why.CLIENT_STALLED)
-                clock.arm("write", due)
-        clock.disarm()
+        await all_taken(self, clock, timeout)
         self._conn.mark(WRITE_HIGH)
 
     def cut(self) -> None:

@@ -1,8 +1,8 @@
 """Where an answer goes: the one interface between an exchange and whoever asked.
 
-Two kinds exist: an HTTP client (`httpsink`), and a queue for a reader in this process, such as an
-ASGI server (`queuesink`). The small API puts a translator before either. Does not know what is
-written, or why it ends.
+Three kinds exist: an HTTP client (`httpsink`), a queue for a reader in this process (`queuesink`),
+and one for an ASGI server (`asgisink`). The small API puts a translator before any. Does not know
+what is written, or why it ends.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from .wake import Clock
+from .stall import Stall
+from .wake import EARLY, Clock, Interrupt, Why
 
 
 class Sink(Protocol):
@@ -64,3 +65,21 @@ class Sink(Protocol):
 
         Raises `wake.Interrupt` (`CLIENT_STALLED`) when it takes nothing for `timeout` seconds.
         """
+
+
+async def all_taken(sink: Sink, clock: Clock, timeout: float) -> None:
+    """Wait until nothing is pending, for a sink that calls `clock.wake.wake` then.
+
+    Raises `wake.Interrupt` (`CLIENT_STALLED`) when the reader takes nothing for `timeout` seconds.
+    """
+    stall = Stall(sink.untaken, timeout, clock.now())
+    clock.arm("write", stall.due(clock.now()))
+    while sink.pending():
+        await clock.wake.wait()
+        if clock.expired:
+            now = clock.now() + EARLY
+            due = stall.due(now)
+            if due <= now:
+                raise Interrupt(Why.CLIENT_STALLED)
+            clock.arm("write", due)
+    clock.disarm()

@@ -18,13 +18,13 @@ PACKAGE = Path(__file__).parents[1] / "relayd"
 
 TIERS = {
     0: "errors headers sse answers peek jsonbody quota breaker surfaces record masking framing "
-    "outcomes refusal knownlines events usage repeat stall whole",
+    "outcomes refusal knownlines events usage repeat stall whole wholeevents",
     1: "providers failover http1 response pool config config.* adapters adapters.* families "
     "figures tally picture",
     2: "net transport tlstransport poller gather wake dial stores stores.* turns breakers sdnotify "
     "accesslog logsink metrics",
     3: "reach job upstream pump outbound admission engine exchange replies sink "
-    "httpsink fetch queuesink runtime visit smallapi embed",
+    "httpsink fetch queuesink asgisink runtime visit smallapi embed",
     4: "endpoints session server asgi app status statuspage gauges admin",
     5: "daemon activation resources handover launcher cli demo send online healthcheck "
     "__main__ top standard",

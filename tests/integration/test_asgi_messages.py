@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -10,18 +11,23 @@ import pytest
 from relayd import asgi
 from relayd.asgi import Application
 from relayd.config import build
+from relayd.engine import Journal
 from tests.support import builders
 from tests.support.gateway import CHAT, config_for
+from tests.support.journal import Kept
 from tests.support.loop import takes
-from tests.support.provider import ScriptedProvider
-from tests.support.scripts import events, ok, silent, status
+from tests.support.provider import Peer, Request, ScriptedProvider
+from tests.support.scripts import Endless, breaks_off, events, ok, silent, status
 
 DISCONNECT = {"type": "http.disconnect"}
 BODY = builders.encode(builders.chat(stream=True))
 
 
-def application(*providers: ScriptedProvider, **sections: Any) -> Application:
-    return asgi.app(build(config_for(*providers, **sections), "test.toml", {}, lambda _: b""))
+def application(
+    *providers: ScriptedProvider, journal: Journal | None = None, user: Any = None, **sections: Any
+) -> Application:
+    config = build(config_for(*providers, **sections), "test.toml", {}, lambda _: b"")
+    return asgi.app(config, journal=journal, user=user)
 
 
 def scope(method: str = "POST", path: str = CHAT, **more: Any) -> dict[str, Any]:
@@ -54,24 +60,43 @@ class Server:
     def status(self) -> int:
         return int(self.said[0]["status"])
 
+    @property
+    def body(self) -> bytes:
+        return b"".join(message["body"] for message in self.said[1:])
+
+
+class Stuck(Server):
+    """A server whose client takes `takes` pieces of a body, one each `every` seconds."""
+
+    def __init__(self, *messages: dict[str, Any], takes: int, every: float = 0.0) -> None:
+        super().__init__(*messages)
+        self._takes = takes
+        self._every = every
+
+    async def send(self, message: Any) -> None:
+        if message.get("body"):
+            if self._takes == 0:
+                await asyncio.Event().wait()
+            self._takes -= 1
+            await asyncio.sleep(self._every)
+        await super().send(message)
+
 
 async def test_a_body_comes_in_pieces() -> None:
     server = Server(request(BODY[:9], True), request(BODY[9:20], True), request(BODY[20:]))
     async with ScriptedProvider(ok("x")) as a, application(a) as app:
         await app(scope(), server.receive, server.send)
     assert server.status == 200
-    assert b"".join(message["body"] for message in server.said[1:]) == b"".join(
-        builders.stream("x")
-    )
+    assert server.body == b"".join(builders.stream("x"))
     assert [message["more_body"] for message in server.said[1:]][-1] is False
     assert a.requests[0].body == BODY
 
 
-async def test_a_client_that_leaves_inside_its_body_is_not_answered() -> None:
+async def test_a_client_that_leaves_inside_its_body_gets_an_empty_499() -> None:
     server = Server(request(BODY[:9], True), DISCONNECT)
     async with ScriptedProvider(ok()) as a, application(a) as app:
         await app(scope(), server.receive, server.send)
-    assert server.said == []
+    assert (server.status, server.body) == (499, b"")
     assert not a.requests
 
 
@@ -83,13 +108,15 @@ async def test_a_body_that_does_not_come_is_408() -> None:
     assert server.status == 408
 
 
-async def test_a_client_that_leaves_before_the_answer_is_not_answered() -> None:
+async def test_a_client_that_leaves_before_the_answer_gets_an_empty_499() -> None:
+    """For what stands between: a framework's middleware calls an application without any broken."""
     server = Server(request(BODY), DISCONNECT)
     async with ScriptedProvider(silent()) as a, application(a) as app:
         await app(scope(), server.receive, server.send)
         await asyncio.sleep(0.1)
         assert a.open == 0
-    assert server.said == []
+    assert (server.status, server.body) == (499, b"")
+    assert server.said[-1]["more_body"] is False
 
 
 @pytest.mark.parametrize("fault", [ConnectionResetError(), OSError()])
@@ -175,4 +202,75 @@ async def test_a_drain_lets_the_running_exchanges_finish() -> None:
         await app.aclose(drain=30.0)
         await task
     assert server.said[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
-    assert builders.DONE in b"".join(message["body"] for message in server.said[1:])
+    assert builders.DONE in server.body
+
+
+@pytest.mark.parametrize("then", ["rst", "fin"])
+async def test_a_stream_that_breaks_off_inside_an_event_says_so_in_one_of_its_own(
+    then: Any,
+) -> None:
+    server = Server(request(BODY))
+    script = breaks_off(
+        builders.delta("one"), b'data: {"choices":[{"delta":{"content":"tw', then=then
+    )
+    async with ScriptedProvider(script) as a, application(a) as app:
+        await app(scope(), server.receive, server.send)
+    one, told = server.body.split(b"\n\n")[:2]
+    assert one + b"\n\n" == builders.delta("one")
+    assert json.loads(told.removeprefix(b"data: "))["error"]["code"] == "upstream_truncated"
+    assert server.said[-1]["more_body"] is False
+
+
+async def test_a_large_event_that_breaks_off_is_ended_before_that_is_said() -> None:
+    server = Server(request(BODY))
+    large = b'data: {"choices":[{"delta":{"content":"' + b"x" * 100_000
+    script = breaks_off(builders.delta("one"), large, then="rst")
+    async with ScriptedProvider(script) as a, application(a) as app:
+        await app(scope(), server.receive, server.send)
+    events = server.body.split(b"\n\n")
+    assert events[1] == large
+    assert b"upstream_truncated" in events[2]
+
+
+async def test_a_cut_that_cannot_be_told_has_no_last_message() -> None:
+    async def script(peer: Peer, _: Request) -> None:
+        await peer.head(200, [("Transfer-Encoding", "chunked")])
+        await peer.chunk(b'{"choices":')
+        await asyncio.sleep(0.1)
+        await peer.rst()
+
+    server = Server(request(builders.encode(builders.chat())))
+    async with ScriptedProvider(script) as a, application(a, routing={"commit": "head"}) as app:
+        await app(scope(), server.receive, server.send)
+    assert server.body == b'{"choices":'
+    assert server.said[-1]["more_body"] is True
+
+
+@pytest.mark.parametrize("body", [BODY, builders.encode(builders.chat())])
+async def test_a_client_that_takes_nothing_is_let_go(body: bytes) -> None:
+    server = Stuck(request(body), takes=1)
+    journal = Kept()
+    script = Endless(8000) if body is BODY else ok("x" * 500_000)
+    async with ScriptedProvider(script) as a, application(a, journal=journal) as app:
+        with takes(60.0, 1.5):  # the first look is after one
+            await app(scope(), server.receive, server.send)
+        await asyncio.sleep(0.1)
+        assert journal.record.end_reason == "client_stalled"
+        assert server.said[-1]["more_body"] is True
+
+
+async def test_a_client_that_takes_a_little_has_its_time() -> None:
+    server = Stuck(request(builders.encode(builders.chat())), takes=-1, every=50.0)
+    journal = Kept()
+    async with ScriptedProvider(ok("x" * 400_000)) as a, application(a, journal=journal) as app:
+        await app(scope(), server.receive, server.send)
+    assert json.loads(server.body) == builders.completion("x" * 400_000)
+    assert journal.record.end_reason == "complete"
+    assert journal.record.duration > 300.0
+
+
+async def test_an_error_that_nobody_takes_does_not_wait_for_ever() -> None:
+    server = Stuck(request(b"{}"), takes=0)
+    async with ScriptedProvider(ok()) as a, application(a) as app:
+        with takes(60.0):
+            await app(scope(), server.receive, server.send)

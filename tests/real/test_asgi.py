@@ -13,6 +13,7 @@ from typing import Any
 import openai
 import pytest
 import uvicorn
+from fastapi import FastAPI
 
 from relayd import asgi, errors
 from relayd.config import Config, build
@@ -201,14 +202,73 @@ async def test_a_client_that_leaves_closes_the_upstream_connection(answered: boo
     assert journal.record.end_reason == "client_left"
 
 
-async def test_a_cut_answer_is_cut() -> None:
-    script = breaks_off(builders.delta("one"), b'data: {"cho', then="rst")
-    async with ScriptedProvider(script) as a, application(a) as (address, _):
-        async with RawClient(address) as client:
-            response = await client.open_stream(CHAT, builders.chat(stream=True))
-            await response.read()
-    assert response.body.startswith(builders.delta("one"))
+def plain(app: Any) -> Any:
+    return app
+
+
+def behind_a_middleware(app: Any) -> Any:
+    """Mounted in FastAPI behind the usual middleware, which ends every body as a complete one."""
+    outer = FastAPI()
+
+    @outer.middleware("http")
+    async def timing(request: Any, call_next: Any) -> Any:
+        answer = await call_next(request)
+        answer.headers["X-Time"] = "1"
+        return answer
+
+    outer.mount("/", app)
+    return outer
+
+
+@pytest.mark.parametrize("around", [plain, behind_a_middleware])
+async def test_a_stream_that_breaks_off_raises_in_the_openai_sdk(around: Any) -> None:
+    half = b'data: {"choices":[{"delta":{"content":"tw'
+    script = breaks_off(builders.delta("one"), half, then="rst")
+    async with ScriptedProvider(script) as a, served(around(asgi.app(config(a))), "off") as address:
+        url = f"http://{address[0]}:{address[1]}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
+            stream = await client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "hi"}], stream=True
+            )
+            first = await anext(stream)
+            with pytest.raises(openai.APIError, match="broke off"):
+                await anext(stream)
+    assert first.choices[0].delta.content == "one"
+
+
+async def test_an_answer_that_cannot_say_that_it_broke_off_is_cut() -> None:
+    async def script(peer: Peer, _: Request) -> None:
+        await peer.head(200, [("Transfer-Encoding", "chunked")])
+        await peer.chunk(b'{"choices":')
+        await peer.rst()
+
+    async with ScriptedProvider(script) as a:
+        async with application(a, routing={"commit": "head"}) as (address, _):
+            async with RawClient(address) as client:
+                response = await client.open_stream(CHAT, builders.chat())
+                await response.read()
+    assert response.body == b'{"choices":'
     assert not response.whole
+
+
+async def test_a_client_that_leaves_is_no_fault_to_a_middleware(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked, journal = asyncio.Event(), Kept()
+
+    async def script(peer: Peer, _: Request) -> None:
+        asked.set()
+        await peer.stall()
+
+    async with ScriptedProvider(script) as a:
+        app = behind_a_middleware(asgi.app(config(a), journal=journal))
+        async with served(app, "off") as address:
+            async with RawClient(address) as client:
+                await client.request("POST", CHAT, builders.encode(builders.chat(stream=True)))
+                await asked.wait()
+            async with asyncio.timeout(1.0):
+                await journal.ended.wait()
+    assert "No response returned" not in caplog.text
 
 
 async def test_a_slow_client_slows_the_provider() -> None:
