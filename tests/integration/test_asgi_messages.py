@@ -119,6 +119,16 @@ async def test_a_client_that_leaves_before_the_answer_gets_an_empty_499() -> Non
     assert server.said[-1]["more_body"] is False
 
 
+async def test_a_middleware_that_says_the_body_again_and_again_does_not_stop_the_loop() -> None:
+    async def again() -> dict[str, Any]:
+        return request(BODY)
+
+    server = Server()
+    async with ScriptedProvider(ok("x")) as a, application(a) as app:
+        await app(scope(), again, server.send)
+    assert builders.DONE in server.body
+
+
 @pytest.mark.parametrize("fault", [ConnectionResetError(), OSError()])
 async def test_a_send_that_fails_is_a_departure(fault: OSError) -> None:
     server = Server(request(BODY), fault=fault)
