@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
+from enum import Enum, auto
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -34,6 +35,8 @@ from .wake import Clock, Wake, Why
 
 PATH_SAFE = "/:@!$&'()*+,;="
 """What stands in a path as it is (RFC 3986, 3.3), besides letters, digits and `-._~`."""
+
+STORE_CLOSED = "this application has ended, and closed the store it was given: make a new one"
 
 PIECE = 64 * 1024
 """Bytes a message: how far a slow client is shows only between two of them."""
@@ -62,18 +65,33 @@ def app(
     return Application(Setup.of(config), user, store, journal or Logged())
 
 
+class _State(Enum):
+    NEW = auto()
+    RUNNING = auto()
+    DRAINING = auto()  # exchanges may finish, and new ones begin
+    ENDED = auto()  # or about to: nothing may begin
+
+
 class Application:
-    """An ASGI application. Belongs to the event loop that starts it."""
+    """An ASGI application. Belongs to the event loop that starts it, until its end."""
 
     def __init__(
         self, setup: Setup, user: Deriver | None, store: Store | None, journal: Journal
     ) -> None:
+        self._setup = setup
         self._user = user
-        self._runtime = Runtime(setup, journal, store)
-        self._draining = False
-        self._started = False
-        self._endpoints = Endpoints(self._runtime.engine, lambda: self._draining)
+        self._store = store
+        self._journal = journal
         self._wakes: set[Wake] = set()
+        self._renew()
+
+    def _renew(self) -> None:
+        self._state = _State.NEW
+        self._runtime = Runtime(self._setup, self._journal, self._store)
+        self._endpoints = Endpoints(self._runtime.engine, self._is_ending)
+
+    def _is_ending(self) -> bool:
+        return self._state in (_State.DRAINING, _State.ENDED)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request, or the application's life."""
@@ -85,19 +103,33 @@ class Application:
             raise ValueError(f"expected an http or lifespan scope, got {scope['type']}")
 
     def start(self) -> None:
-        """Begin, in the running event loop; once is enough."""
-        if not self._started:
-            self._started = True
+        """Begin, in the running event loop; once is enough. After its end it begins anew.
+
+        Raises `RuntimeError` in another loop than the one it runs in, or where the end has closed
+        the store that it was given.
+        """
+        if self._state is _State.ENDED:
+            if self._store is not None:
+                raise RuntimeError(STORE_CLOSED)
+            self._renew()
+        self._runtime.claim()
+        if self._state is _State.NEW:
+            self._state = _State.RUNNING
             self._runtime.start()
 
     async def aclose(self, drain: float = 0.0) -> None:
         """End: exchanges may finish for `drain` seconds, then they are ended honestly."""
-        self._draining = True
-        await self._runtime.engine.idle(drain)
+        if self._state is _State.ENDED:
+            return
+        runtime = self._runtime
+        runtime.claim()
+        self._state = _State.DRAINING
+        await runtime.engine.idle(drain)
+        self._state = _State.ENDED
         for wake in self._wakes:
             wake.interrupt(Why.DRAINING)
-        await self._runtime.engine.idle(CLOSE_GRACE)
-        await self._runtime.close()
+        await runtime.engine.idle(CLOSE_GRACE)
+        await runtime.close()
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -118,9 +150,12 @@ class Application:
                 return
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
-        self.start()
         loop = asyncio.get_running_loop()
         clock = Clock(loop, Wake(loop))
+        if self._state is _State.ENDED:
+            clock.wake.interrupt(Why.DRAINING)
+        else:
+            self.start()
         sink = AsgiSink()
         config = self._runtime.engine.setup.config
         visit = _AsgiVisit(scope, receive, sink, clock, config, self._user)
@@ -167,7 +202,7 @@ class _AsgiVisit(Visit):
         sink.last_word = self._last_word
 
     async def body(self) -> bytes:
-        """The whole body; raises `RequestTooLarge`, `RequestTimeout` or `Left`."""
+        """The whole body; raises `RequestTooLarge`, `RequestTimeout`, `Draining` or `Left`."""
         server = self._config.server
         body = bytearray()
         more = True
@@ -183,6 +218,8 @@ class _AsgiVisit(Visit):
                         raise errors.RequestTooLarge()
         except TimeoutError:
             raise errors.RequestTimeout() from None
+        if self.clock.wake.why is not None:  # the client is not watched yet, so relayd ends
+            raise errors.Draining()
         self.body_waits = False
         return bytes(body)
 

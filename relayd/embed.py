@@ -76,6 +76,8 @@ class Relay:
         return cls(from_environment(os.environ, _read_file), store=store, journal=journal)
 
     async def __aenter__(self) -> Self:
+        if self._closed:
+            raise RuntimeError("this relay is closed: make a new one")
         self._runtime.start()
         return self
 
@@ -84,6 +86,7 @@ class Relay:
 
     async def aclose(self) -> None:
         """End what still runs, as a drain does, and close connections and store."""
+        self._runtime.claim()
         self._closed = True
         for wake in self._running.values():
             wake.interrupt(Why.DRAINING)
@@ -119,14 +122,14 @@ class Relay:
         the call, like closing the reply early, closes the upstream connection. Raises an
         `errors.RelayError`, `TypeError` for a `user` that is no string, `ValueError` for a
         `request_id` other than 1 to 128 characters of `[A-Za-z0-9._:-]`, or `RuntimeError` once the
-        relay is closed.
+        relay is closed and in another event loop than its own.
         """
         if self._closed:  # nobody would close what it left open
             raise RuntimeError("this relay is closed: call open() inside of its `async with` block")
         if request_id is not None and not is_request_id(request_id.encode()):
             raise ValueError("request_id: expected 1 to 128 characters of [A-Za-z0-9._:-]")
         user = user_named(user)
-        loop = asyncio.get_running_loop()
+        loop = self._runtime.claim()
         record = Record(id=request_id or new_id(), began=time.time(), peer="embedded")
         data = body if isinstance(body, bytes) else json.dumps(body).encode("ascii")
         record.bytes_in = len(data)

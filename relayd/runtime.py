@@ -24,6 +24,13 @@ EXPIRE_EVERY = 5.0
 """Seconds between two looks at the idle upstream connections."""
 
 
+ELSEWHERE = (
+    "relayd lives in the event loop in which it was first used, and this is another: use one for "
+    "each loop, and an ASGI application within its lifespan (`with TestClient(app)` runs it)"
+)
+"""A connection of a loop that is closed would be borrowed, and never say anything again."""
+
+
 class Runtime:
     """One engine. `start` it once, `close` it once; both in the same event loop.
 
@@ -34,6 +41,7 @@ class Runtime:
         config = setup.config
         self._journal = journal
         self._tasks: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._place = "of the program" if store else config.store.place
         if store is None:
             kept = config.store
@@ -54,9 +62,22 @@ class Runtime:
         )
         self.engine.breakers.keep(provider.name for provider in config.providers)
 
-    def start(self) -> None:
-        """Begin the background work in the running event loop."""
+    def claim(self) -> asyncio.AbstractEventLoop:
+        """The running event loop, which it lives in from now on; raises `RuntimeError` in another.
+
+        For whoever does not know the loop that his caller is in.
+        """
         loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise RuntimeError(ELSEWHERE)
+        self._loop = loop
+        return loop
+
+    def start(self) -> None:
+        """Begin the background work in the running event loop; raises `RuntimeError` if it runs."""
+        loop = self.claim()
+        if self._tasks:
+            raise RuntimeError("this has been started already: enter it once")
         self.engine.breakers.began = loop.time()
         self._tasks = [
             loop.create_task(self._expire()),

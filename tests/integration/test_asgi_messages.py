@@ -12,6 +12,8 @@ from relayd import asgi
 from relayd.asgi import Application
 from relayd.config import build
 from relayd.engine import Journal
+from relayd.stores import Store
+from relayd.stores.memory import MemoryStore
 from tests.support import builders
 from tests.support.gateway import CHAT, config_for
 from tests.support.journal import Kept
@@ -24,10 +26,14 @@ BODY = builders.encode(builders.chat(stream=True))
 
 
 def application(
-    *providers: ScriptedProvider, journal: Journal | None = None, user: Any = None, **sections: Any
+    *providers: ScriptedProvider,
+    journal: Journal | None = None,
+    store: Store | None = None,
+    user: Any = None,
+    **sections: Any,
 ) -> Application:
     config = build(config_for(*providers, **sections), "test.toml", {}, lambda _: b"")
-    return asgi.app(config, journal=journal, user=user)
+    return asgi.app(config, journal=journal, store=store, user=user)
 
 
 def scope(method: str = "POST", path: str = CHAT, **more: Any) -> dict[str, Any]:
@@ -213,6 +219,67 @@ async def test_a_drain_lets_the_running_exchanges_finish() -> None:
         await task
     assert server.said[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
     assert builders.DONE in server.body
+
+
+async def test_what_comes_after_the_drain_is_refused() -> None:
+    async with ScriptedProvider(ok(), events(builders.delta("x"), end=False)) as a:
+        async with application(a) as app:
+            await app.aclose()
+            for path, expected in ((CHAT, 503), ("/readyz", 503), ("/healthz", 200)):
+                server = Server(request(BODY))
+                method = "POST" if path == CHAT else "GET"
+                await app(scope(method, path), server.receive, server.send)
+                assert server.status == expected
+    assert a.connections == 0
+
+
+async def test_a_body_that_comes_while_it_ends_begins_no_exchange() -> None:
+    goes_on = asyncio.Event()
+
+    class Slow(Server):
+        async def receive(self) -> dict[str, Any]:
+            await goes_on.wait()
+            return await super().receive()
+
+    server = Slow(request(BODY))
+    async with ScriptedProvider(ok()) as a, application(a) as app:
+        task = asyncio.create_task(app(scope(), server.receive, server.send))
+        await asyncio.sleep(1.0)
+        await app.aclose()
+        goes_on.set()
+        await task
+    assert server.status == 503
+    assert b'"draining"' in server.body
+    assert a.connections == 0
+
+
+async def test_it_begins_anew_after_its_end() -> None:
+    async with ScriptedProvider(ok()) as a:
+        app = application(a)
+        for _ in range(2):
+            async with app:
+                for method, path in (("GET", "/readyz"), ("POST", CHAT)):
+                    server = Server(request(BODY))
+                    await app(scope(method, path), server.receive, server.send)
+                    assert server.status == 200
+    assert a.connections == 2
+
+
+async def test_it_does_not_begin_anew_with_a_store_that_its_end_has_closed() -> None:
+    async with ScriptedProvider(ok()) as a:
+        app = application(a, store=MemoryStore())
+        async with app:
+            pass
+        with pytest.raises(RuntimeError, match="closed the store it was given"):
+            app.start()
+
+
+async def test_another_event_loop_is_refused_by_name() -> None:
+    server = Server(request(BODY))
+    async with ScriptedProvider(ok()) as a, application(a) as app:
+        with pytest.raises(RuntimeError, match="this is another: use one for each loop"):
+            await asyncio.to_thread(asyncio.run, app(scope(), server.receive, server.send))
+    assert server.said == []
 
 
 @pytest.mark.parametrize("then", ["rst", "fin"])

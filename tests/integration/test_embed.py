@@ -277,6 +277,27 @@ async def test_a_closed_relay_opens_nothing() -> None:
     assert a.connections == 0
 
 
+async def test_a_relay_is_entered_once() -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            with pytest.raises(RuntimeError, match="started already"):
+                await relay.__aenter__()
+            assert (await relay.open(builders.chat())).status == 200
+        with pytest.raises(RuntimeError, match="is closed: make a new one"):
+            await relay.__aenter__()
+
+
+async def test_another_event_loop_is_refused_by_name() -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            await (await relay.open(builders.chat())).read()
+            for call in (relay.open(builders.chat()), relay.aclose()):
+                with pytest.raises(RuntimeError, match="this is another: use one for each loop"):
+                    await asyncio.to_thread(asyncio.run, call)
+            await (await relay.open(builders.chat())).read()
+    assert a.connections == 1
+
+
 async def test_a_reader_that_does_not_read_stops_the_provider() -> None:
     endless = Endless(8000)
     async with ScriptedProvider(endless) as a:

@@ -14,6 +14,7 @@ import openai
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from relayd import asgi, errors
 from relayd.config import Config, build
@@ -324,6 +325,15 @@ async def test_it_starts_with_its_first_request_where_nobody_runs_a_lifespan() -
         async with served(app, "off") as address:
             assert (await post(address, builders.chat())).status == 200
         await app.aclose()
+
+
+def test_two_test_clients_can_run_one_application_one_after_the_other() -> None:
+    sections = {"provider": [{"name": "a", "base_url": "http://127.0.0.1:1/v1"}]}
+    app = asgi.app(build(sections, "test.toml", {}, lambda _: b""))
+    for _ in range(2):
+        with TestClient(app) as client:
+            assert client.get("/readyz").text == "ready\n"
+            assert client.post(CHAT, json=builders.chat()).status_code == 502
 
 
 async def test_another_kind_of_scope_is_refused_by_name() -> None:
