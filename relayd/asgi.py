@@ -239,6 +239,10 @@ class _AsgiVisit(Visit):
         found = self._derive(self.request.fields)
         return user_id(found.encode("utf-8", "replace")) if found else None
 
+    def ignores(self, header: str) -> bool:
+        """Nothing is, where the embedder's own rule holds."""
+        return self._derive is None and super().ignores(header)
+
     def _last_word(self) -> bytes:
         """The event that ends a stream which broke off; b"" where it is the client that did."""
         end, surface = End(self.record.end_reason or End.INTERNAL_ERROR), self.record.surface

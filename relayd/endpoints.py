@@ -41,6 +41,13 @@ OLD_PROXY = (
 """HTTP/1.0 has no last chunk, so the end of a connection is the end of the answer. It is nginx's
 default before 1.29.7, and nothing else would show the mistake."""
 
+UNHEARD_USER = (
+    "a request names its user in {}, and is not believed since its peer is none of "
+    "server.trusted_proxies; uvicorn puts the end client in the place of a proxy unless it is "
+    "started with --no-proxy-headers (or let asgi.app(config, user=...) derive the user)"
+)
+"""All such users are one, with one count of turns, and nothing else would show the mistake."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -62,7 +69,7 @@ class Endpoints:
     def __init__(self, engine: Engine, draining: Callable[[], bool]) -> None:
         self._engine = engine
         self._draining = draining
-        self._old_proxy_told = False
+        self._told: set[str] = set()  # events whose every request would say the same
 
     async def serve(self, visit: Visit) -> None:
         """Answer one request, whatever it is."""
@@ -106,14 +113,13 @@ class Endpoints:
         if visit.body_waits and endpoint.surface is None:
             visit.close_after()  # nobody reads it
         if request.version == b"1.0" and request.method == "POST" and visit.peer.trusted:
-            self._tell_of_old_proxy()
+            self._tell_once("old_proxy", OLD_PROXY)
         return endpoint, client
 
-    def _tell_of_old_proxy(self) -> None:
-        """Once: every request would say the same."""
-        if not self._old_proxy_told:
-            self._old_proxy_told = True
-            self._engine.journal.event("warning", "old_proxy", OLD_PROXY)
+    def _tell_once(self, event: str, message: str, **fields: str) -> None:
+        if event not in self._told:
+            self._told.add(event)
+            self._engine.journal.event("warning", event, message, **fields)
 
     def _note(self, visit: Visit) -> None:
         record = visit.record
@@ -128,7 +134,7 @@ class Endpoints:
         engine, setup, record = self._engine, self._engine.setup, visit.record
         config, request = setup.config, visit.request
         surface = SURFACES[request.path]
-        user = _user(visit, config)
+        user = self._user(visit, config.server.user_header)
         body = await self._body(visit, config)
         lines = crossing(request.first, request.fields, surface)
         ask = ask_for(config, surface, body, lines, client, user, record, visit.began)
@@ -141,7 +147,7 @@ class Endpoints:
         """The small API: relayed in each provider's own wire format, translated on the way back."""
         engine, setup, record = self._engine, self._engine.setup, visit.record
         config = setup.config
-        user = _user(visit, config)
+        user = self._user(visit, config.server.user_header)
         body = await self._body(visit, config)
         lines = crossing(visit.request.first, visit.request.fields, None)
         ask = smallapi.ask_small(config, body, lines, client, user, record, visit.began)
@@ -151,6 +157,15 @@ class Endpoints:
         sink = smallapi.Translator(visit.sink, ask.route, record, visit.clock, setup.mask, limit)
         visit.watch()
         await Exchange(engine, setup, ask, sink, visit.clock, record).run()
+
+    def _user(self, visit: Visit, header: str) -> str | None:
+        """The user's id, if it is known, for the record too; one not believed is worth a word."""
+        user = visit.user(header)
+        if user is not None:
+            visit.record.user = user
+        elif visit.ignores(header):
+            self._tell_once("unheard_user", UNHEARD_USER.format(header), peer=visit.peer.address)
+        return user
 
     async def _body(self, visit: Visit, config: Config) -> bytes:
         """The body of a request that becomes an exchange, if there is room for one."""
@@ -220,14 +235,6 @@ def judge_body(request: Request, limit: int) -> None:
         raise errors.RequestTooLarge()
     if is_coded(request.first, request.fields):
         raise errors.UnsupportedEncoding()
-
-
-def _user(visit: Visit, config: Config) -> str | None:
-    """The user's id, if there is one; the record has it from now on."""
-    user = visit.user(config.server.user_header)
-    if user is not None:
-        visit.record.user = user
-    return user
 
 
 def model_names(config: Config, client: Client | None) -> list[str]:

@@ -80,6 +80,10 @@ class Visit:
             raise BadRequest(f"{header} is given more than once")
         return user_id(self.request.field(name))
 
+    def ignores(self, header: str) -> bool:
+        """Whether the field named `header` names a user and is not believed."""
+        return not self.peer.trusted and header.lower().encode("ascii") in self.request.first
+
     def _id(self) -> str:
         given = self.request.field(b"x-request-id") if self.peer.trusted else None
         if given is not None and is_request_id(given):

@@ -209,6 +209,22 @@ async def test_a_peer_without_an_address_is_a_unix_socket() -> None:
     assert [server.status, again.status, other.status] == [200, 429, 200]
 
 
+@pytest.mark.parametrize("own_rule", [True, False])
+async def test_a_user_whose_proxy_the_server_hides_is_told_of_unless_there_is_a_rule(
+    own_rule: bool,
+) -> None:
+    """As uvicorn does behind nginx: the end client stands in the place of its peer."""
+    journal, derive = Kept(), (lambda _: None) if own_rule else None
+    hidden = scope(client=("203.0.113.5", 0), headers=[(b"X-User-Id", b"ann")])
+    async with ScriptedProvider(ok()) as a:
+        async with application(a, journal=journal, user=derive) as app:
+            for _ in range(2):
+                server = Server(request(BODY))
+                await app(hidden, server.receive, server.send)
+    assert journal.events == ([] if own_rule else ["unheard_user"])
+    assert journal.records[0].user == "anonymous"
+
+
 async def test_a_drain_lets_the_running_exchanges_finish() -> None:
     server = Server(request(BODY))
     async with ScriptedProvider(ok("x")) as a, application(a) as app:

@@ -392,3 +392,18 @@ async def test_a_stranger_that_speaks_http_1_0_is_no_proxy() -> None:
             await client.send(OLD % (len(body), body))
             assert (await client.response()).status == 200
             assert not [line for line in g.log if line.get("event") == "old_proxy"]
+
+
+async def test_a_user_that_is_not_believed_is_told_of_once() -> None:
+    async with ScriptedProvider(ok(), name="a") as a:
+        async with gateway(config_for(a, server={"trusted_proxies": []})) as g:
+            await g.chat()
+            assert not [line for line in g.log if line.get("event") == "unheard_user"]
+            for name in ("ann", "bob"):
+                async with g.client() as client:
+                    await client.post_json(CHAT.path, CHAT.request(), {"X-User-Id": name})
+            lines = [line for line in g.log if line.get("event") == "unheard_user"]
+    assert [(line["level"], line["peer"]) for line in lines] == [("warning", "127.0.0.1")]
+    assert "X-User-Id" in lines[0]["message"]
+    assert "--no-proxy-headers" in lines[0]["message"]
+    assert "ann" not in lines[0]["message"]
