@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from enum import Enum, auto
 from typing import Any, Self
@@ -47,7 +49,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 def app(
-    config: Config | str,
+    config: Config | str | os.PathLike[str],
     *,
     user: Deriver | None = None,
     store: Store | None = None,
@@ -58,9 +60,12 @@ def app(
     `user` derives the user's id from the request's fields (lower-case names, bytes) instead of
     `server.user_header`; it may raise an `errors.RelayError`, which is then the answer. `store`
     replaces the configured one. `journal` replaces the logger `relayd`, which is silent until the
-    program says otherwise. Raises `config.ConfigError`.
+    program says otherwise. Raises `config.ConfigError`, or `TypeError` for a `user` that is to be
+    awaited.
     """
-    if isinstance(config, str):
+    if inspect.iscoroutinefunction(user):
+        raise TypeError("user: expected a plain function, got one that is to be awaited")
+    if not isinstance(config, Config):
         config = load_file(config)
     return Application(Setup.of(config), user, store, journal or Logged())
 
@@ -236,7 +241,10 @@ class _AsgiVisit(Visit):
         """What the embedder's own rule says, if there is one."""
         if self._derive is None:
             return super().user(header)
-        found = self._derive(self.request.fields)
+        found: object = self._derive(self.request.fields)
+        if not isinstance(found, str | None):
+            kind = type(found).__name__
+            raise errors.RelayError(f"asgi.app(user=...) gave {kind}, expected str or None")
         return user_id(found.encode("utf-8", "replace")) if found else None
 
     def ignores(self, header: str) -> bool:
@@ -283,7 +291,7 @@ def _request(scope: Message) -> Request:
     first = dict(reversed(fields))
     length = first.get(b"content-length", b"")
     path = scope["path"]
-    root = scope.get("root_path", "")
+    root = scope.get("root_path", "").rstrip("/")
     if root and path.startswith(root):  # mounted: the path is told with its prefix
         path = path[len(root) :] or "/"
     path = quote(path, safe=PATH_SAFE)  # as HTTP tells it: ASGI has decoded it

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -65,7 +66,11 @@ class Relay:
 
     @classmethod
     def from_file(
-        cls, path: str, *, store: Store | None = None, journal: Journal | None = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        store: Store | None = None,
+        journal: Journal | None = None,
     ) -> Self:
         """From a TOML file and this process's environment; raises `config.ConfigError`."""
         return cls(load_file(path), store=store, journal=journal)
@@ -121,8 +126,8 @@ class Relay:
         `model`. `deadline` in seconds from now; the earlier of it and the route's wins. Cancelling
         the call, like closing the reply early, closes the upstream connection. Raises an
         `errors.RelayError`, `TypeError` for a `user` that is no string, `ValueError` for a
-        `request_id` other than 1 to 128 characters of `[A-Za-z0-9._:-]`, or `RuntimeError` once the
-        relay is closed and in another event loop than its own.
+        `request_id` other than 1 to 128 characters of `[A-Za-z0-9._:-]` or a `deadline` that is no
+        number, or `RuntimeError` once the relay is closed and in another event loop than its own.
         """
         if self._closed:  # nobody would close what it left open
             raise RuntimeError("this relay is closed: call open() inside of its `async with` block")
@@ -131,7 +136,7 @@ class Relay:
         user = user_named(user)
         loop = self._runtime.claim()
         record = Record(id=request_id or new_id(), began=time.time(), peer="embedded")
-        data = body if isinstance(body, bytes) else json.dumps(body).encode("ascii")
+        data = encoded(body)
         record.bytes_in = len(data)
         setup = self._runtime.engine.setup
         wanted = self._route(route) if route is not None else None
@@ -313,16 +318,27 @@ def route_trace(record: Record) -> dict[str, Any]:
     }
 
 
+def encoded(body: bytes | Mapping[str, Any]) -> bytes:
+    """A request as JSON bytes; raises `TypeError` for what is neither that nor a mapping."""
+    if isinstance(body, bytes):
+        return body
+    if not isinstance(body, Mapping):
+        raise TypeError(f"body: expected a mapping or JSON bytes, got {type(body).__name__}")
+    return json.dumps(dict(body)).encode("ascii")
+
+
 def bounded(route: Route, deadline: float | None) -> Route:
-    """The route with the earlier of two deadlines (seconds)."""
+    """The route with the earlier of two deadlines (seconds); raises `ValueError` for NaN."""
+    if deadline is not None and math.isnan(deadline):
+        raise ValueError("deadline: expected seconds, got nan")
     if deadline is None or deadline >= route.deadline:
         return route
     return replace(route, deadline=deadline)
 
 
-def load_file(path: str) -> Config:
+def load_file(path: str | os.PathLike[str]) -> Config:
     """The configuration in a TOML file, with this process's environment; raises ConfigError."""
-    return load(path, os.environ, _read_file)
+    return load(os.fspath(path), os.environ, _read_file)
 
 
 def _read_file(path: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,7 +168,12 @@ async def test_a_cancelled_request_closes_the_upstream_connection() -> None:
 
 @pytest.mark.parametrize(
     ("root", "path", "status"),
-    [("/llm", "/llm/healthz", 200), ("/llm", "/healthz", 200), ("/llm", "/llm", 404)],
+    [
+        ("/llm", "/llm/healthz", 200),
+        ("/llm/", "/llm/healthz", 200),
+        ("/llm", "/healthz", 200),
+        ("/llm", "/llm", 404),
+    ],
 )
 async def test_the_prefix_of_a_mount_is_no_part_of_the_path(
     root: str, path: str, status: int
@@ -223,6 +229,33 @@ async def test_a_user_whose_proxy_the_server_hides_is_told_of_unless_there_is_a_
                 await app(hidden, server.receive, server.send)
     assert journal.events == ([] if own_rule else ["unheard_user"])
     assert journal.records[0].user == "anonymous"
+
+
+async def test_a_rule_that_gives_no_text_is_named() -> None:
+    server = Server(request(BODY))
+    async with ScriptedProvider(ok()) as a, application(a, user=lambda _: 7) as app:
+        await app(scope(), server.receive, server.send)
+    assert server.status == 500
+    assert b"asgi.app(user=...) gave int, expected str or None" in server.body
+    assert not a.requests
+
+
+async def test_a_rule_that_is_to_be_awaited_is_refused_at_once() -> None:
+    async def derive(_: Any) -> str:
+        return "ann"
+
+    async with ScriptedProvider(ok()) as a:
+        with pytest.raises(TypeError, match="user: expected a plain function"):
+            application(a, user=derive)
+
+
+async def test_a_path_is_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[[provider]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\n')
+    server = Server(request(b""))
+    async with asgi.app(file) as app:
+        await app(scope("GET", "/healthz"), server.receive, server.send)
+    assert server.status == 200
 
 
 async def test_a_drain_lets_the_running_exchanges_finish() -> None:

@@ -7,7 +7,10 @@ import contextlib
 import gc
 import json
 import logging
+import math
+from collections import UserDict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -109,6 +112,30 @@ async def test_a_body_that_is_no_request_is_raised_at_once(body: Any) -> None:
         async with Relay(config(a)) as relay:
             with pytest.raises(errors.BadRequest):
                 await relay.open(body)
+    assert not a.requests
+
+
+@pytest.mark.parametrize("kind", [MappingProxyType, UserDict])
+async def test_any_mapping_is_a_request(kind: Any) -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            await (await relay.open(kind(builders.chat()))).read()
+    assert json.loads(a.requests[0].body) == builders.chat()
+
+
+@pytest.mark.parametrize("body", ["{}", [1], None])
+async def test_what_is_no_mapping_is_a_type_error(body: Any) -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            with pytest.raises(TypeError, match="expected a mapping or JSON bytes, got"):
+                await relay.open(body)
+
+
+async def test_a_deadline_that_is_no_number_is_a_value_error() -> None:
+    async with ScriptedProvider(ok()) as a:
+        async with Relay(config(a)) as relay:
+            with pytest.raises(ValueError, match="deadline: expected seconds, got nan"):
+                await relay.open(builders.chat(), deadline=math.nan)
     assert not a.requests
 
 
