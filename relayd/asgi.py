@@ -147,7 +147,11 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                self.start()
+                try:
+                    self.start()
+                except RuntimeError as exc:  # without the word for it a server goes on without us
+                    await send({"type": "lifespan.startup.failed", "message": str(exc)})
+                    raise
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self.aclose()

@@ -11,7 +11,7 @@ import pytest
 
 from relayd import asgi
 from relayd.asgi import Application
-from relayd.config import build
+from relayd.config import Config, build
 from relayd.engine import Journal
 from relayd.stores import Store
 from relayd.stores.memory import MemoryStore
@@ -26,6 +26,10 @@ DISCONNECT = {"type": "http.disconnect"}
 BODY = builders.encode(builders.chat(stream=True))
 
 
+def settings(*providers: ScriptedProvider, **sections: Any) -> Config:
+    return build(config_for(*providers, **sections), "test.toml", {}, lambda _: b"")
+
+
 def application(
     *providers: ScriptedProvider,
     journal: Journal | None = None,
@@ -33,8 +37,7 @@ def application(
     user: Any = None,
     **sections: Any,
 ) -> Application:
-    config = build(config_for(*providers, **sections), "test.toml", {}, lambda _: b"")
-    return asgi.app(config, journal=journal, store=store, user=user)
+    return asgi.app(settings(*providers, **sections), journal=journal, store=store, user=user)
 
 
 def scope(method: str = "POST", path: str = CHAT, **more: Any) -> dict[str, Any]:
@@ -282,8 +285,9 @@ async def test_what_comes_after_the_drain_is_refused() -> None:
     assert a.connections == 0
 
 
-async def test_a_body_that_comes_while_it_ends_begins_no_exchange() -> None:
-    goes_on = asyncio.Event()
+async def test_a_body_that_comes_after_the_end_is_not_asked_of_the_store(tmp_path: Path) -> None:
+    goes_on, journal = asyncio.Event(), Kept()
+    shared = {"store": {"url": f"sqlite:{tmp_path}/s.db"}, "quota": {"daily_turns": 1}}
 
     class Slow(Server):
         async def receive(self) -> dict[str, Any]:
@@ -291,15 +295,17 @@ async def test_a_body_that_comes_while_it_ends_begins_no_exchange() -> None:
             return await super().receive()
 
     server = Slow(request(BODY))
-    async with ScriptedProvider(ok()) as a, application(a) as app:
-        task = asyncio.create_task(app(scope(), server.receive, server.send))
-        await asyncio.sleep(1.0)
-        await app.aclose()
-        goes_on.set()
-        await task
+    async with ScriptedProvider(ok()) as a:
+        async with asgi.app(settings(a, **shared), journal=journal) as app:
+            task = asyncio.create_task(app(scope(), server.receive, server.send))
+            await asyncio.sleep(1.0)
+            await app.aclose()
+            goes_on.set()
+            await task
     assert server.status == 503
     assert b'"draining"' in server.body
     assert a.connections == 0
+    assert journal.record.turn == "none"
 
 
 async def test_it_begins_anew_after_its_end() -> None:
@@ -319,8 +325,10 @@ async def test_it_does_not_begin_anew_with_a_store_that_its_end_has_closed() -> 
         app = application(a, store=MemoryStore())
         async with app:
             pass
+        server = Server({"type": "lifespan.startup"})
         with pytest.raises(RuntimeError, match="closed the store it was given"):
-            app.start()
+            await app({"type": "lifespan"}, server.receive, server.send)
+    assert [message["type"] for message in server.said] == ["lifespan.startup.failed"]
 
 
 async def test_another_event_loop_is_refused_by_name() -> None:
