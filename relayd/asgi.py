@@ -124,11 +124,10 @@ class Application:
 
     async def aclose(self, drain: float = 0.0) -> None:
         """End: exchanges may finish for `drain` seconds, then they are ended honestly."""
-        if self._state is _State.ENDED:
-            return
         runtime = self._runtime
         runtime.claim()
-        self._state = _State.DRAINING
+        if self._state is not _State.ENDED:  # else an end that was cancelled goes on
+            self._state = _State.DRAINING
         await runtime.engine.idle(drain)
         self._state = _State.ENDED
         for wake in self._wakes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,24 @@ async def test_a_body_that_comes_after_the_end_is_not_asked_of_the_store(tmp_pat
     assert b'"draining"' in server.body
     assert a.connections == 0
     assert journal.record.turn == "none"
+
+
+async def test_an_end_that_is_cancelled_can_be_asked_for_again() -> None:
+    class Slow(MemoryStore):
+        closed = False
+
+        async def close(self) -> None:
+            await asyncio.sleep(0.1)
+            self.closed = True
+
+    store = Slow()
+    async with ScriptedProvider(ok()) as a, application(a, store=store) as app:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await app.aclose()
+        assert not store.closed
+        await app.aclose()
+        assert store.closed
 
 
 async def test_it_begins_anew_after_its_end() -> None:
