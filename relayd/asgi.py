@@ -20,18 +20,17 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from . import errors
-from .admission import Deriver, user_id
+from .admission import Deriver, user_named
 from .asgisink import AsgiSink
 from .config import Config
 from .embed import Logged, load_file
 from .endpoints import Endpoints
-from .engine import Journal, Setup
+from .engine import Guarded, Journal, Setup
 from .http1 import Request
-from .outcomes import LAST_WORDS, End
+from .outcomes import End
 from .queuesink import Cut
 from .runtime import CLOSE_GRACE, Runtime
 from .stores import Store
-from .surfaces import Surface
 from .visit import Left, Peer, Visit
 from .wake import Clock, Wake, Why
 
@@ -67,7 +66,7 @@ def app(
         raise TypeError("user: expected a plain function, got one that is to be awaited")
     if not isinstance(config, Config):
         config = load_file(config)
-    return Application(Setup.of(config), user, store, journal or Logged())
+    return Application(Setup.of(config), user, store, Guarded(journal or Logged()))
 
 
 class _State(Enum):
@@ -207,7 +206,6 @@ class _AsgiVisit(Visit):
         self._derive = derive
         self._watching: asyncio.Task[None] | None = None
         super().__init__(_request(scope), sink, clock, _peer(scope, config))
-        sink.last_word = self._last_word
 
     async def body(self) -> bytes:
         """The whole body; raises `RequestTooLarge`, `RequestTimeout`, `Draining` or `Left`."""
@@ -244,22 +242,15 @@ class _AsgiVisit(Visit):
         """What the embedder's own rule says, if there is one."""
         if self._derive is None:
             return super().user(header)
-        found: object = self._derive(self.request.fields)
-        if not isinstance(found, str | None):
-            kind = type(found).__name__
-            raise errors.RelayError(f"asgi.app(user=...) gave {kind}, expected str or None")
-        return user_id(found.encode("utf-8", "replace")) if found else None
+        found = self._derive(self.request.fields)
+        try:
+            return user_named(found)
+        except TypeError as exc:
+            raise errors.RelayError(f"asgi.app(user=...): {exc}") from exc
 
     def ignores(self, header: str) -> bool:
         """Nothing is, where the embedder's own rule holds."""
         return self._derive is None and super().ignores(header)
-
-    def _last_word(self) -> bytes:
-        """The event that ends a stream which broke off; b"" where it is the client that did."""
-        end, surface = End(self.record.end_reason or End.INTERNAL_ERROR), self.record.surface
-        if end not in LAST_WORDS or surface is None:
-            return b""
-        return errors.event(end.value, LAST_WORDS[end], Surface(surface))
 
     async def _watch(self) -> None:
         # A middleware that has read the body may say it again, at once and for ever: no news.

@@ -18,14 +18,10 @@ from .wholeevents import WholeEvents
 
 
 class AsgiSink(QueueSink):
-    """A `QueueSink` that knows what its reader has passed on (`passed`).
-
-    `last_word` gives the event that ends a stream which broke off; b"" if nobody is there to read.
-    """
+    """A `QueueSink` that knows what its reader has passed on (`passed`)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.last_word: Callable[[], bytes] = bytes
         self._events: WholeEvents | None = None
         self._in_hand = 0  # bytes that were taken and not yet passed on
         self._on_passed: Callable[[], None] = _nothing
@@ -48,7 +44,7 @@ class AsgiSink(QueueSink):
             super().write(self._events.rest())
         super().end()
 
-    def cut(self) -> None:
+    def cut(self, last: bytes = b"") -> None:
         """There should be more. Of no effect later.
 
         Before the head nobody is there: the answer then is for what stands between, some of which
@@ -59,8 +55,8 @@ class AsgiSink(QueueSink):
         if not self.status:
             self.open(LEFT_STATUS, b"", 0, b"")
             super().end()
-        elif self._events is not None and (word := self.last_word()):
-            super().write(self._events.cut() + word)
+        elif self._events is not None and last:
+            super().write(self._events.cut() + last)
             super().end()
         else:
             super().cut()

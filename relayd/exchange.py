@@ -252,15 +252,15 @@ class Exchange:
         self._note_end(end)
         if end is COMPLETE or end is End.UPSTREAM_ERROR_EVENT:
             sink.end()
-        elif end in BY_CLIENT:
+        elif end in BY_CLIENT or answer.watcher is None:
             sink.cut()
-        elif answer.watcher is not None and answer.watcher.final:
+        elif answer.watcher.final:
             sink.end()  # all was said: an error behind it would unsay it
-        elif answer.watcher is not None and answer.watcher.at_boundary:
+        elif answer.watcher.at_boundary:
             sink.write(errors.event(end.value, LAST_WORDS[end], self._surface))
             sink.end()
         else:
-            sink.cut()
+            sink.cut(errors.event(end.value, LAST_WORDS[end], self._surface))
         self._let_go(answer, end)
 
     def _let_go(self, answer: Answer, end: End) -> None:

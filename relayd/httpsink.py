@@ -162,14 +162,18 @@ class HttpSink:
         await all_taken(self, clock, timeout)
         self._conn.mark(WRITE_HIGH)
 
-    def cut(self) -> None:
+    def cut(self, last: bytes = b"") -> None:
         """End the connection so that nobody takes the body for complete.
 
         Chunked: without the last chunk, after what was sent. HTTP/1.0, where the end of the
-        connection is the end of the body: by a reset. A reader that stopped reading: at once.
+        connection is the end of the body: by a reset, or where there is none (a unix socket) by
+        `last`, behind an event that nobody can read. A reader that stopped reading: at once.
         """
         self.keep_alive = False
-        if self._http10:
+        if self._http10 and last and not self._conn.can_reset:
+            self.write(b"\n\n" + last)
+            self._conn.close()
+        elif self._http10:
             self._conn.reset()
         elif self._conn.writable:
             self._conn.close()

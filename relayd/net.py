@@ -285,10 +285,16 @@ class Conn(asyncio.Protocol):
         if not self.lost:
             self.transport.abort()
 
+    @property
+    def can_reset(self) -> bool:
+        """Whether `reset` is more than a close."""
+        sock = None if self.lost else self.transport.get_extra_info("socket")
+        return sock is not None and sock.family != socket.AF_UNIX
+
     def reset(self) -> None:
         """Close with RST: to a peer that takes a plain close for a complete answer."""
-        sock = None if self.lost else self.transport.get_extra_info("socket")
-        if sock is not None and sock.family != socket.AF_UNIX:
+        if self.can_reset:
+            sock = self.transport.get_extra_info("socket")
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.abort()

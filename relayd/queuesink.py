@@ -77,7 +77,7 @@ class QueueSink:
         self._ended = True
         self._news.set()
 
-    def cut(self) -> None:
+    def cut(self, last: bytes = b"") -> None:
         """There should be more; a reader meets `Cut` behind what has come. Of no effect later."""
         if not self._ended:
             self._cut = self._ended = True

@@ -51,8 +51,11 @@ class Sink(Protocol):
     def end(self) -> None:
         """The body is complete."""
 
-    def cut(self) -> None:
-        """The body is not complete, and the reader must be able to tell."""
+    def cut(self, last: bytes = b"") -> None:
+        """The body is not complete, and the reader must be able to tell.
+
+        `last`: an event that says so, for a stream whose reader could not tell otherwise.
+        """
 
     def pending(self) -> int:
         """Bytes that wait here for the reader."""

@@ -221,7 +221,7 @@ class Translator:
             self._sink.write(said + DONE)
         self._sink.end()
 
-    def cut(self) -> None:
+    def cut(self, last: bytes = b"") -> None:
         """The answer broke off inside an event; the client is told in an event of its own."""
         gone = self._clock.wake.why in (Why.CLIENT_LEFT, Why.CLIENT_STALLED)
         if self._adapter is None or gone or not self._sink.writable:

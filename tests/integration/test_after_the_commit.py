@@ -10,6 +10,7 @@ import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -177,6 +178,27 @@ async def test_a_cut_stream_is_a_reset_for_an_http_1_0_client() -> None:
             assert answer.field("Connection") == "close"
             await answer.read()
             assert answer.ended is Ended.RESET
+
+
+@pytest.mark.each_loop
+async def test_on_a_unix_socket_where_none_is_an_event_nobody_can_read_comes_before_the_error(
+    tmp_path: Path,
+) -> None:
+    """nginx, in front of it and in its default HTTP/1.0, would end the client's body cleanly."""
+    script = cut_stream(CHAT.content, OPEN, then="fin", framed="chunked")
+    socket = f"{tmp_path}/relayd.sock"
+    async with (
+        ScriptedProvider(script, name="a") as a,
+        gateway(config_for(a, server={"listen": f"unix:{socket}"})),
+        RawClient(socket) as client,
+    ):
+        body = builders.encode(CHAT.request(stream=True))
+        await client.send(
+            b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+        answer = await client.response()
+        assert answer.body.startswith(CHAT.content + OPEN + b"\n\ndata: ")
+        assert last_event(answer)["error"]["code"] == "upstream_truncated"
 
 
 @pytest.mark.each_loop

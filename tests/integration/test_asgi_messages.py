@@ -240,7 +240,7 @@ async def test_a_rule_that_gives_no_text_is_named() -> None:
     async with ScriptedProvider(ok()) as a, application(a, user=lambda _: 7) as app:
         await app(scope(), server.receive, server.send)
     assert server.status == 500
-    assert b"asgi.app(user=...) gave int, expected str or None" in server.body
+    assert b"asgi.app(user=...): user: expected str or None, got int" in server.body
     assert not a.requests
 
 
