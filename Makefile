@@ -5,12 +5,10 @@
 #   make test-uvloop    every test that starts a real relayd, on uvloop (make test: asyncio)
 #   make lint    lint and types only
 #   make cover   does each deciding module's own test file cover every branch of it
-#   make bench   side-by-side figures; needs RELAYD_BENCH, a folder with the bench runner
+#   make bench   side-by-side figures; needs RELAYD_BENCH, the folder of the bench runner
 
 PYTHON ?= python3
 VENV   ?= .venv
-RELAYD_BENCH ?= ../shared/bench
-export RELAYD_BENCH
 
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check

@@ -27,7 +27,6 @@ from pathlib import Path
 from . import footprint, growth
 
 HERE = Path(__file__).parent
-RUNNER = Path(os.environ.get("RELAYD_BENCH", "../shared/bench")) / "run_peers"
 CACHE = Path(os.environ.get("BENCH_CACHE") or Path(tempfile.gettempdir(), "relayd-bench"))
 
 CPU_REQUEST = ("cpu_s_per_1k_req", 1000.0)  # the runner's key, and what makes it microseconds
@@ -62,12 +61,11 @@ Results = dict[str, list[dict]]
 def main() -> int:
     args = arguments()
     if args.growth:
-        yardstick = RUNNER.parent / "targets" / "nginx.toml"
+        yardstick = runner().parent / "targets" / "nginx.toml"
         growth.report(need_tools(), yardstick, args.rounds or 1)
         return 0
-    if not args.memory_only and not RUNNER.exists():
-        print(f"no runner at {RUNNER}: name its folder with RELAYD_BENCH", file=sys.stderr)
-        return 1
+    if not args.memory_only:
+        runner()  # missing, it is told before anything is measured
     footprint.report()
     if args.memory_only:
         return 0
@@ -94,6 +92,17 @@ def ours(suffix: str) -> list[str]:
     return [f"relayd-{loop}{suffix}" for loop in ("asyncio", "uvloop")]
 
 
+def runner() -> Path:
+    """The bench runner; ends with one line where there is none."""
+    folder = os.environ.get("RELAYD_BENCH")
+    if not folder:
+        raise SystemExit("RELAYD_BENCH is not set: name the folder of the bench runner, run_peers")
+    found = Path(folder, "run_peers")
+    if not found.exists():
+        raise SystemExit(f"RELAYD_BENCH: no run_peers in {folder}: name the runner's folder")
+    return found
+
+
 def scenarios(quick: bool, *, tls: bool) -> list[str]:
     wanted = [row.scenario for row in ROWS if row.tls is tls]
     return [name for name in wanted if not (quick and name.startswith("hold"))]
@@ -103,7 +112,7 @@ def run(targets: list[str], names: list[str], rounds: int) -> Results:
     """Run the targets side by side; the runner's results by target."""
     go = need_go()
     with tempfile.TemporaryDirectory() as out:
-        command = [sys.executable, str(RUNNER), "--rounds", str(rounds), "--out", out]
+        command = [sys.executable, str(runner()), "--rounds", str(rounds), "--out", out]
         command += ["--scenarios", ",".join(names), "--go", go, *targets]
         env = os.environ | {"BENCH_TARGETS": str(HERE / "targets"), "BENCH_CACHE": str(CACHE)}
         subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
@@ -117,11 +126,6 @@ def need_tools() -> Path:
     """The folder of the runner's two tools; a run of no rounds builds them where one is missing."""
     tools = CACHE / "bin"
     if not all((tools / name).exists() for name in ("mockllm", "loadgen")):
-        if not RUNNER.exists():
-            raise SystemExit(
-                f"no mockllm and loadgen in {tools} and no runner at {RUNNER} to build them: "
-                "name its folder with RELAYD_BENCH"
-            )
         run(["direct"], ["json_c1"], 0)
     return tools
 
