@@ -73,7 +73,8 @@ class _State(Enum):
     NEW = auto()
     RUNNING = auto()
     DRAINING = auto()  # exchanges may finish, and new ones begin
-    ENDED = auto()  # or about to: nothing may begin
+    ENDED = auto()  # nothing may begin
+    CLOSED = auto()  # nor is anything left
 
 
 class Application:
@@ -95,7 +96,7 @@ class Application:
         self._endpoints = Endpoints(self._runtime.engine, self._is_ending)
 
     def _is_ending(self) -> bool:
-        return self._state in (_State.DRAINING, _State.ENDED)
+        return self._state not in (_State.NEW, _State.RUNNING)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request, or the application's life."""
@@ -112,7 +113,7 @@ class Application:
         Raises `RuntimeError` in another loop than the one it runs in, or where the end has closed
         the store that it was given.
         """
-        if self._state is _State.ENDED:
+        if self._state in (_State.ENDED, _State.CLOSED):
             if self._store is not None:
                 raise RuntimeError(STORE_CLOSED)
             self._renew()
@@ -123,6 +124,8 @@ class Application:
 
     async def aclose(self, drain: float = 0.0) -> None:
         """End: exchanges may finish for `drain` seconds, then they are ended honestly."""
+        if self._state is _State.CLOSED:
+            return
         runtime = self._runtime
         runtime.claim()
         if self._state is not _State.ENDED:  # else an end that was cancelled goes on
@@ -133,6 +136,8 @@ class Application:
             wake.interrupt(Why.DRAINING)
         await runtime.engine.idle(CLOSE_GRACE)
         await runtime.close()
+        if runtime is self._runtime:  # not begun anew meanwhile
+            self._state = _State.CLOSED
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -159,7 +164,7 @@ class Application:
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
         clock = Clock(loop, Wake(loop))
-        if self._state is _State.ENDED:
+        if self._state in (_State.ENDED, _State.CLOSED):
             clock.wake.interrupt(Why.DRAINING)
         else:
             self.start()

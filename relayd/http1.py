@@ -61,13 +61,13 @@ def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None)
         return None
     head = bytes(buffer[: end + 4])
     del buffer[: end + 4]
+    if head.count(b"\r\n") > MAX_FIELDS + 2:  # with the request line, and the empty one
+        raise errors.HeadTooLarge(f"the request head has more than {MAX_FIELDS} fields")
     if known is None:
         _refuse_odd_bytes(head)
         start, fields = _parse(head, limit)
         return _judge(start, fields, dict(reversed(fields)))
     lines = head.split(b"\r\n")
-    if len(lines) > MAX_FIELDS + 3:  # with the request line, and two empty ones behind the last
-        raise errors.HeadTooLarge(f"the request head has more than {MAX_FIELDS} fields")
     found = known.fields(lines[1:-2])  # behind the last field: an empty line, and nothing
     if (seen := known.start(lines[0])) and all(found):
         named: dict[bytes, bytes] = dict(found)

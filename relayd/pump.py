@@ -139,6 +139,8 @@ class Pump:
                 raise self.fault
             return self.end
         finally:
+            if self._behind is not None:
+                self._waited()
             self._clock.alarm.action = self._clock.rang
             self._clock.disarm()
             self._conn.sink = None
@@ -173,19 +175,21 @@ class Pump:
         """Any read: decode it, show it to the watcher, write it."""
         if self.end is not None:
             return
+        broken = False
         try:
-            payload = self._body.feed(data)
+            try:
+                payload = self._body.feed(data)
+            except BadChunk as exc:
+                payload, broken = exc.payload, True
             if not self._body.at_start:  # also where there was no payload: half a size line
                 self._way.disarm()
                 self._begins = False
             if payload:
                 self._pass_on(payload)
-            if self._body.done:
+            if broken:
+                self._stop(End.UPSTREAM_TRUNCATED)
+            elif self._body.done:
                 self._finish()
-        except BadChunk as exc:
-            if exc.payload:
-                self._pass_on(exc.payload)
-            self._stop(End.UPSTREAM_TRUNCATED)
         except Exception as exc:  # noqa: BLE001  (raised by `run`: this is called by the event loop)
             self.fault = exc
             self._stop(End.INTERNAL_ERROR)
@@ -245,14 +249,17 @@ class Pump:
         if self._behind is None:
             return
         self._behind = None
-        now = self._now()
-        waited = now - self._paused_at
-        self.held_up = self.held_up or waited >= KEPT_WAITING
-        self._first_due += waited  # these clocks stood still
+        self._first_due += self._waited()  # these clocks stood still
         if self._way.content != NEVER:
-            self._way.content = now
+            self._way.content = self._now()
         self._conn.resume()
         self._look()
+
+    def _waited(self) -> float:
+        """Seconds for which the provider was kept waiting just now."""
+        waited = self._now() - self._paused_at
+        self.held_up = self.held_up or waited >= KEPT_WAITING
+        return waited
 
     # The clocks: which would expire next, and has it?
 

@@ -162,6 +162,7 @@ class Translator:
         self._adapter: Adapter | None = None  # set when an answer begins
         self._reader = EventReader()
         self._document: bytearray | None = None  # an answer that is no event stream
+        self._over = False  # the last event was written
         self._failed = False
 
     def heed(self, behind: Callable[[], None], writable: Callable[[], None]) -> None:
@@ -219,14 +220,16 @@ class Translator:
             if self._record.end_reason is End.UPSTREAM_ERROR_EVENT:  # told above, unless unread
                 said += self._event(Said(error=UNSAID))
             self._sink.write(said + DONE)
+        self._over = True
         self._sink.end()
 
     def cut(self, last: bytes = b"") -> None:
         """The answer broke off inside an event; the client is told in an event of its own."""
         gone = self._clock.wake.why in (Why.CLIENT_LEFT, Why.CLIENT_STALLED)
-        if self._adapter is None or gone or not self._sink.writable:
+        if self._adapter is None or gone or self._over:
             self._sink.cut()
             return
+        self._over = True
         self._sink.write(self._event(Said(error=BROKE_OFF)) + DONE)
         self._sink.end()
 

@@ -73,8 +73,8 @@ class Turns:
 
     `wall` gives seconds since the epoch: only to see that a lease has ended while its settlement
     waited. `on_dropped(user, error)` is called for each thing that the store, though there, could
-    not take: it is not told again. `without_store` counts the reservations that were decided
-    without the store, `refused` those that a used-up cap refused.
+    not take: it is not told again, unless the store goes away just then. `without_store` counts the
+    reservations that were decided without the store, `refused` those that a used-up cap refused.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class Turns:
             self._news.set()
 
     async def _tell_each(self, step: Callable[[list[E]], Awaitable[None]], some: list[E]) -> None:
-        """Tell the store; an entry that fails by itself costs no other, and does not come back."""
+        """Tell the store; an entry that fails by itself is dropped, and costs no other."""
         try:
             await self._link.ask(step, some)
         except StoreAway:

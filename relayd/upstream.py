@@ -236,8 +236,7 @@ class _Call:
             return self._whole(peek, head) if over else None
         if verdict is FAIL:
             raise self._no_answer(peek, head)
-        over = peek.watcher is not None and peek.watcher.over
-        if over and self.clock.expired in ("idle", "answer"):
+        if self.clock.expired in ("idle", "answer") and peek.watcher and peek.watcher.over:
             return self._whole(peek, head)  # all is said; its end will not come
         if body.done and (job.hold or peek.watcher is None):
             return self._whole(peek, head)

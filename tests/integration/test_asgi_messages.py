@@ -327,6 +327,38 @@ async def test_an_end_that_is_cancelled_can_be_asked_for_again() -> None:
         assert store.closed
 
 
+async def test_the_small_api_says_that_it_broke_off_to_a_client_that_is_behind_too() -> None:
+    async def script(peer: Peer, _: Request) -> None:
+        await peer.sse(builders.delta("x" * 200_000), end=False)
+        await peer.chunk(b'data: {"choices":[{"delta":{"content":"hal')
+        await peer.stall()
+
+    body = builders.encode({"messages": [{"role": "user", "content": "hi"}]})
+    server = Stuck(request(body), takes=100, every=3.0)
+    async with (
+        ScriptedProvider(script, model="m") as a,
+        application(a, clocks={"deadline": 2.0}) as app,
+    ):
+        await app(scope(path="/v1/chat"), server.receive, server.send)
+    assert server.said[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    assert server.body.endswith(b'data: {"error":"the answer broke off"}\n\ndata: [DONE]\n\n')
+
+
+async def test_an_end_that_is_asked_for_twice_closes_the_store_once() -> None:
+    class Counting(MemoryStore):
+        closed = 0
+
+        async def close(self) -> None:
+            self.closed += 1
+
+    store = Counting()
+    async with ScriptedProvider(ok()) as a:
+        async with application(a, store=store) as app:
+            pass
+        await app.aclose()
+    assert store.closed == 1
+
+
 async def test_it_begins_anew_after_its_end() -> None:
     async with ScriptedProvider(ok()) as a:
         app = application(a)
