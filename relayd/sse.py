@@ -118,9 +118,7 @@ class Watcher:
         may be one of several, no part of an event."""
         if self.final or not self.finished:
             return self.finished
-        if self._mode is _LARGE:
-            return self._tail.rstrip().endswith(b"}")
-        return not self._held or self._mode is not _EVENTS or self._is_whole()
+        return not self._begun or self._is_whole()
 
     def text(self, event: bytes) -> int:
         """Where the text begins of an event that surely says content and nothing else, or -1."""
@@ -151,13 +149,21 @@ class Watcher:
         if self._closed or mode is _ENDED:
             return 0
         self._closed = True
-        if mode is _LARGE and self._tail.rstrip().endswith(b"}"):
+        if not self._begun or not self._is_whole():
+            return 0
+        if mode is _LARGE:
             return self._large(self._head, self._tail)
-        if self._held and mode is _EVENTS and self._is_whole():
-            return self._block(bytes(self._held))
-        return 0
+        return self._block(bytes(self._held))
+
+    @property
+    def _begun(self) -> bool:
+        """Whether an event has begun."""
+        return self._mode is _LARGE or (self._mode is _EVENTS and bool(self._held))
 
     def _is_whole(self) -> bool:
+        """Whether the event that has begun lacks but its end."""
+        if self._mode is _LARGE:
+            return self._tail.rstrip().endswith(b"}")
         return is_whole(_fields(bytes(self._held))[1])
 
     # ---- bytes to LF-only text

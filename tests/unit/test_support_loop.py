@@ -7,6 +7,8 @@ import socket
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -93,37 +95,37 @@ async def test_the_clock_moves_again_when_the_thread_is_done() -> None:
         await asyncio.sleep(5)
 
 
-@pytest.mark.virtual_time
-async def test_a_thread_that_is_not_counted_is_waited_for_a_little() -> None:
+@contextmanager
+def answering(done: asyncio.Future[str], seconds: float) -> Iterator[None]:
+    """A thread that the loop does not know answers after so many real seconds."""
     loop = asyncio.get_running_loop()
-    done = loop.create_future()
 
     def work() -> None:
-        time.sleep(0.005)
+        time.sleep(seconds)
         loop.call_soon_threadsafe(done.set_result, "done")
 
     thread = threading.Thread(target=work)
     thread.start()
-    async with asyncio.timeout(0.25):
-        assert await done == "done"
+    yield
     thread.join()
+
+
+@pytest.mark.virtual_time
+async def test_a_thread_that_is_not_counted_is_waited_for_a_little() -> None:
+    done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    with answering(done, 0.005):
+        async with asyncio.timeout(0.25):
+            assert await done == "done"
 
 
 @pytest.mark.virtual_time
 async def test_the_clock_stands_still_until_what_is_counted_is_answered() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, JumpingLoop)
-    done = loop.count(loop.create_future())
-
-    def work() -> None:
-        time.sleep(0.2)
-        loop.call_soon_threadsafe(done.set_result, "done")
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    async with asyncio.timeout(0.001):
-        assert await done == "done"
-    thread.join()
+    done: asyncio.Future[str] = loop.count(loop.create_future())
+    with answering(done, 0.2):
+        async with asyncio.timeout(0.001):
+            assert await done == "done"
     with takes(5):
         await asyncio.sleep(5)
 
