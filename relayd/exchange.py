@@ -62,6 +62,7 @@ class Exchange:
     __slots__ = (
         "_answer",
         "_ask",
+        "_asked",
         "_clock",
         "_ended",
         "_engine",
@@ -93,6 +94,7 @@ class Exchange:
         self._answer: Answer | None = None  # set at the commit
         self._price: Price | None = None
         self._surface = ask.surface  # that of the present attempt
+        self._asked = False  # whether any provider was sent the request
         self._ended = False
         self.error: errors.RelayError | None = None  # what the client was told instead
 
@@ -147,11 +149,11 @@ class Exchange:
                 continue
             self._permit, self._slot = found, provider.name
             clock.wake.check()  # whoever has left by now must not pay for another attempt
+            job = self._setup.outbound.job(self._ask, step.candidate, step.key)
             plan.asked()
             noted, began = self._begin(step, found), clock.now()
             outcome, detail = INTERNAL, ""
             try:
-                job = self._setup.outbound.job(self._ask, step.candidate, step.key)
                 answer = await attempt(job, engine.reach, clock, epoch)
                 outcome, noted.status = OK, answer.head.status
                 return answer
@@ -164,6 +166,7 @@ class Exchange:
                 raise
             finally:
                 noted.duration = clock.now() - began
+                self._asked = self._asked or job.sent
                 self._judge(noted, outcome, detail)
         raise plan.verdict()
 
@@ -320,7 +323,7 @@ class Exchange:
         record = self._record
         charged = self._answer is not None
         if self._answer is None and record.end_reason in BY_CLIENT:
-            charged = self._plan.attempts > 0
+            charged = self._asked
         self._engine.turns.settle(self._lease, charged)
         record.turn = self._lease.fate(charged)
         record.bytes_out = self._sink.sent

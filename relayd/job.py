@@ -22,7 +22,8 @@ class Job:
     """One request to one provider, ready to send, and how its answer is judged.
 
     `hold` is True when the whole answer must be in before the commit (no stream asked for, or
-    `commit = "answer"`); `blind` when the head alone commits (`commit = "head"`).
+    `commit = "answer"`); `blind` when the head alone commits (`commit = "head"`). `sent` from the
+    moment it is on its way: that the provider was asked.
     """
 
     origin: Origin
@@ -37,6 +38,7 @@ class Job:
     codes: Collection[str]
     expose: bool
     mask: Callable[[str], str]
+    sent: bool = False
 
 
 @dataclass(slots=True)

@@ -129,6 +129,7 @@ class _Call:
         name = "answer" if job.hold and not (job.streaming or job.blind) else "first_content"
         self.due = self.started + getattr(job.candidate, name)
         self.clock.arm(name, self.due)
+        job.sent = True
         if len(job.body) <= ONE_WRITE:
             self.conn.write(job.head + job.body)
         else:

@@ -97,7 +97,7 @@ async def test_leaving_before_the_commit(moment: str, stream: bool, leave: Leave
             "client_left",
         )
         assert [attempt["outcome"] for attempt in line["attempts"]] == ["client_left"]
-        assert line["turn"] == "charged", "a provider had been asked"
+        assert line["turn"] == ("charged" if a.requests else "refunded")
 
 
 @leaving
@@ -118,7 +118,18 @@ async def test_leaving_while_connecting(leave: Leave) -> None:
                 await leave_after(g, leave, 2.0)
                 assert not b.requests
                 assert g.exchange["status"] == 499
+                assert g.exchange["turn"] == "refunded", "no provider had been asked"
                 assert g.app.engine.running == 0
+
+
+@leaving
+async def test_leaving_while_connecting_after_somebody_was_asked(leave: Leave) -> None:
+    with blackhole() as (host, port):
+        table = {"name": "b", "base_url": f"http://{host}:{port}/v1"}
+        async with ScriptedProvider(status(500), name="a") as a:
+            async with gateway(config_for(a, table, breaker=ONE, quota=CAP)) as g:
+                await leave_after(g, leave, 2.0)
+                assert (g.exchange["status"], g.exchange["turn"]) == (499, "charged")
 
 
 @leaving
