@@ -47,7 +47,7 @@ class Request(Head):
         return self.chunked or bool(self.length)
 
 
-def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None) -> Request | None:
+def take_request(buffer: bytearray, limit: int, known: KnownLines) -> Request | None:
     """Remove one request head from the buffer; None if more bytes are needed.
 
     Raises an `errors.RelayError` (400, 417, 431, 501, 505) for a head that is not served; the
@@ -63,10 +63,6 @@ def take_request(buffer: bytearray, limit: int, known: KnownLines | None = None)
     del buffer[: end + 4]
     if head.count(b"\r\n") > MAX_FIELDS + 2:  # with the request line, and the empty one
         raise errors.HeadTooLarge(f"the request head has more than {MAX_FIELDS} fields")
-    if known is None:
-        _refuse_odd_bytes(head)
-        start, fields = _parse(head, limit)
-        return _judge(start, fields, dict(reversed(fields)))
     lines = head.split(b"\r\n")
     found = known.fields(lines[1:-2])  # behind the last field: an empty line, and nothing
     if (seen := known.start(lines[0])) and all(found):

@@ -136,7 +136,7 @@ def request_of(cuts: list[bytes]) -> tuple[Outcome, bytes]:
         buffer += piece
         before = len(buffer)
         try:
-            request = take_request(buffer, LIMIT)
+            request = take_request(buffer, LIMIT, KnownLines())
         except errors.RelayError as error:
             return type(error), b""
         if request is not None:
@@ -227,7 +227,7 @@ def test_what_was_read_before_changes_nothing(before: list[bytes], heads: list[b
             fresh, remembered = bytearray(data), bytearray(data)
             expected = got = None
             with contextlib.suppress(errors.RelayError):
-                expected = take_request(fresh, LIMIT)
+                expected = take_request(fresh, LIMIT, KnownLines())
             with contextlib.suppress(errors.RelayError):
                 got = take_request(remembered, LIMIT, known)
             assert got == expected

@@ -20,14 +20,14 @@ def head(*fields: str, start: str = "POST /v1/chat/completions HTTP/1.1", host: 
 
 
 def read(data: bytes, limit: int = LIMIT) -> Request:
-    request = take_request(bytearray(data), limit)
+    request = take_request(bytearray(data), limit, KnownLines())
     assert request is not None
     return request
 
 
 def refused(data: bytes, limit: int = LIMIT) -> errors.RelayError:
     with pytest.raises(errors.RelayError) as caught:
-        take_request(bytearray(data), limit)
+        take_request(bytearray(data), limit, KnownLines())
     assert caught.value.close, "after a head that is not served the connection is of no use"
     return caught.value
 
@@ -36,7 +36,7 @@ def test_a_head_has_a_limit_of_fields() -> None:
     def of(count: int) -> bytearray:
         return bytearray(head(*[f"X-{n}: v" for n in range(count - 1)]))
 
-    for known in (None, KnownLines(KnownLines())):
+    for known in (KnownLines(), KnownLines(KnownLines())):
         assert take_request(of(MAX_FIELDS), 65536, known)
         with pytest.raises(errors.HeadTooLarge, match="fields"):
             take_request(of(MAX_FIELDS + 1), 65536, known)
@@ -47,7 +47,7 @@ def test_a_head_has_a_limit_of_fields() -> None:
 
 def test_a_head_is_taken_from_the_buffer_and_what_follows_stays() -> None:
     buffer = bytearray(head("Content-Length: 2") + b"{}GET")
-    request = take_request(buffer, LIMIT)
+    request = take_request(buffer, LIMIT, KnownLines())
     assert request is not None
     assert (request.method, request.path) == ("POST", "/v1/chat/completions")
     assert (request.version, request.length, request.chunked) == (b"1.1", 2, False)
@@ -65,13 +65,13 @@ def test_fields_keep_their_order_with_names_in_lower_case() -> None:
 @pytest.mark.parametrize("cut", range(len(head())))
 def test_a_part_of_a_head_asks_for_more_and_takes_nothing(cut: int) -> None:
     buffer = bytearray(head()[:cut])
-    assert take_request(buffer, LIMIT) is None
+    assert take_request(buffer, LIMIT, KnownLines()) is None
     assert buffer == head()[:cut]
 
 
 def test_empty_lines_before_a_request_are_skipped() -> None:
     assert read(b"\r\n\r\n" + head()).method == "POST"
-    assert take_request(bytearray(b"\r\n\r"), LIMIT) is None
+    assert take_request(bytearray(b"\r\n\r"), LIMIT, KnownLines()) is None
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_equal_lengths_are_one_among_known_lines_too() -> None:
 
 
 def test_what_nobody_asks_for_any_more_can_be_forgotten() -> None:
-    request = take_request(bytearray(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"), LIMIT)
+    request = take_request(bytearray(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"), LIMIT, KnownLines())
     assert request is not None
     request.forget()
     assert request.fields == []
