@@ -122,7 +122,10 @@ class Server:
                 reuse_port=reuse_port or None,
             )
         except OSError as exc:
-            raise ListenError(f"{key}: cannot listen on {address}: {_reason(exc)}") from exc
+            fault = exc
+            if exc.errno is None and not isinstance(address, Unix):  # all that Python 3.13 leaves
+                fault = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+            raise ListenError(f"{key}: cannot listen on {address}: {_reason(fault)}") from exc
         self._keep(OWN, server)
 
     async def adopt(self, name: str, sock: socket.socket) -> None:
