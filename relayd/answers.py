@@ -181,6 +181,7 @@ _ERROR_HEAD = re.compile(
     rb'\s*\{\s*(?:"error"\s*:\s*[^n\s]|"type"\s*:\s*"error"|"object"\s*:\s*"error")'
 )
 _KIND_HEAD = re.compile(rb'\s*\{[^{}]*?"type"\s*:\s*"([^"\\]+)"')
+_KIND_TAIL = re.compile(rb'"type"\s*:\s*"([^"\\]+)"[^{}\[\]]*\}\s*$')
 _FINISH_REASON, _NO_REASON = b'"finish_reason"', b'"finish_reason":null'
 _SAID = re.compile(rb'\s*:\s*"([^"\\]+)"').match
 _CHOICES_END = re.compile(
@@ -283,7 +284,7 @@ def first_said(key: bytes, data: bytes) -> str | None:
 
 def _sketch(head: bytes, tail: bytes) -> Document:
     """The few members of a large event that matter, in all the places where they are looked for."""
-    kind = _KIND_HEAD.match(head)
+    kind = _KIND_HEAD.match(head) or _KIND_TAIL.search(tail)
     usage = last_usage(tail)
     return {
         "type": kind[1].decode("utf-8", "replace") if kind else None,

@@ -20,7 +20,7 @@ from .headers import crossing, is_coded
 from .http1 import Request
 from .outcomes import End
 from .replies import JSON, TEXT, reply
-from .surfaces import PATHS, Surface
+from .surfaces import MESSAGES, PATHS, Surface
 from .visit import Left, Visit
 from .wake import Interrupt
 
@@ -91,7 +91,7 @@ class Endpoints:
                 self._note(visit)
 
     def _refuse(self, visit: Visit, error: errors.RelayError) -> None:
-        visit.refuse(error, SURFACES.get(visit.request.path))
+        visit.refuse(error, spoken(visit.request.path))
         self._note(visit)
 
     def _judge(self, visit: Visit) -> tuple[Endpoint, Client | None]:
@@ -101,7 +101,7 @@ class Endpoints:
         judge_body(request, config.server.max_request_bytes)
         client = None
         if request.path.startswith("/v1/"):
-            client = identify(config, request.fields, endpoint.surface if endpoint else None)
+            client = identify(config, request.fields, spoken(request.path))
             visit.record.client = client.name if client else None
             visit.record.user = account(client, None)
         if endpoint is None:
@@ -227,6 +227,11 @@ def match(path: str) -> Endpoint | None:
     if found is None and path.startswith(MODELS + "/") and path != MODELS + "/":
         return TABLE[MODELS]
     return found
+
+
+def spoken(path: str) -> Surface | None:
+    """Whose SDK asks at a path, served or not: it sends its key, and reads an error, in its way."""
+    return MESSAGES if path.startswith("/v1/messages/") else SURFACES.get(path)
 
 
 def judge_body(request: Request, limit: int) -> None:

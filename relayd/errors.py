@@ -44,7 +44,7 @@ class RelayError(Exception):
     """The base: `status` (HTTP), `code` and `type` (OpenAI's error object), `message`, `param`.
 
     `retry_after` is in whole seconds or None; `fields` are further response fields as
-    (name, value) byte pairs; `close` says that the connection cannot be used after the answer.
+    (name, value) byte pairs; `close`: its connection ends with it; `again`: an SDK may retry.
     """
 
     status = 500
@@ -52,6 +52,7 @@ class RelayError(Exception):
     type = "server_error"
     words = "relayd failed to serve this request"
     close = False
+    again = True
 
     def __init__(
         self,
@@ -191,12 +192,12 @@ class RateLimited(RequestFault):
     code = "rate_limited"
     type = "rate_limit_error"
     words = "the daily turns of this user are used up"
+    again = False
 
     def __init__(self, message: str | None = None, *, limit: int, retry_after: int) -> None:
         fields = (
             (b"RateLimit", f'"turns";r=0;t={retry_after}'.encode("ascii")),
             (b"RateLimit-Policy", f'"turns";q={limit};w=86400'.encode("ascii")),
-            (b"x-should-retry", b"false"),
         )
         super().__init__(message, retry_after=retry_after, fields=fields)
 
@@ -260,6 +261,7 @@ class ResponseTooLarge(RelayFault):
     code = "response_too_large"
     type = "upstream_error"
     words = "the provider's answer is larger than this gateway passes on"
+    again = False  # it would be paid for again, and as large
 
 
 class UpstreamError(RelayFault):

@@ -53,6 +53,7 @@ RETURNING = {
     b"openai-processing-ms": b"openai-processing-ms",
     b"openai-version": b"openai-version",
     b"x-request-id": b"X-Upstream-Request-ID",
+    b"request-id": b"X-Upstream-Request-ID",  # Anthropic's
 }
 """Fields of a provider that reach the client: lower-case name to the name sent."""
 

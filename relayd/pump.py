@@ -296,8 +296,9 @@ class Pump:
         """The upstream connection ended: by its framing, or in the middle of it."""
         if self.end is not None or not self._conn.ended:
             return
-        # A reset ends no body that ends with its connection; of a stream its marker tells.
-        orderly = self._conn.error is None or self._watcher is not None
+        # A reset ends no body that ends with its connection; of a stream its final marker tells.
+        watcher = self._watcher
+        orderly = self._conn.error is None or (watcher is not None and watcher.final)
         if self._body.done or (orderly and self._body.close()):
             self._finish()
         else:

@@ -10,19 +10,19 @@ from .headers import MAX_RETURNING, returning
 from .record import Record
 from .response import ResponseHead
 from .sink import Sink
-from .surfaces import Surface
+from .surfaces import MESSAGES, Surface
 
 JSON = b"Content-Type: application/json\r\n"
 TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
 EVENT_STREAM = b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
 
 
-def gateway_lines(record: Record, attempts: int) -> bytes:
+def gateway_lines(record: Record, attempts: int, surface: str | None) -> bytes:
     """The fields that every answer of a relayed request carries, as lines."""
-    lines = b"X-Gateway-Attempts: %d\r\nX-Request-ID: %b\r\nVia: 1.1 relayd\r\n" % (
-        attempts,
-        record.id.encode("ascii"),
-    )
+    name = record.id.encode("ascii")
+    lines = b"X-Gateway-Attempts: %d\r\nX-Request-ID: %b\r\nVia: 1.1 relayd\r\n" % (attempts, name)
+    if surface is MESSAGES:
+        lines += b"request-id: %b\r\n" % name  # the one that Anthropic's SDKs read
     if not record.attempts:
         return lines
     return b"X-Gateway-Provider: %b\r\n" % record.attempts[-1].provider.encode("ascii") + lines
@@ -35,7 +35,7 @@ def answer_lines(head: ResponseHead, record: Record, attempts: int, streams: boo
         lines = b"Content-Type: %b\r\n" % kind
     else:
         lines = b""
-    lines += gateway_lines(record, attempts) + returning(head.first, head.fields)
+    lines += gateway_lines(record, attempts, record.surface) + returning(head.first, head.fields)
     return lines + EVENT_STREAM if streams else lines
 
 
@@ -44,9 +44,11 @@ def refuse(
 ) -> None:
     """Answer with an error; its status goes into the record."""
     body = errors.body(error, surface)
-    block = JSON + gateway_lines(record, attempts)
+    block = JSON + gateway_lines(record, attempts, surface)
     if error.retry_after is not None:
         block += b"Retry-After: %d\r\n" % error.retry_after
+    if not error.again:
+        block += b"x-should-retry: false\r\n"  # SDKs obey it, whatever the status
     block += b"".join(b"%b: %b\r\n" % field for field in error.fields)
     record.status = error.status
     sink.open(error.status, block, len(body), body)

@@ -262,8 +262,8 @@ class _Call:
         except BadChunk as exc:
             raise AttemptFailed(Outcome.BAD_RESPONSE, detail=str(exc)) from exc
         framed = body.done
-        # A reset ends no body that ends with its connection; of a stream its marker tells.
-        orderly = conn.error is None or peek.watcher is not None
+        # A reset ends no body that ends with its connection; of a stream its final marker tells.
+        orderly = conn.error is None or (peek.watcher is not None and peek.watcher.final)
         if conn.ended and not framed and not (orderly and body.close()):
             raise AttemptFailed(Outcome.CLOSED, detail="closed in the middle of an answer")
         if body.done:

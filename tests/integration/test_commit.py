@@ -387,6 +387,30 @@ async def test_a_stream_nobody_asked_for_that_is_cut_at_its_end_is_replaced(comm
         assert (provider(answer), answer.body) == ("b", CHAT.answer)
 
 
+HALF = [*map(builders.delta, "ab"), builders.finish(), builders.delta("c")]  # of several choices
+
+
+async def test_a_held_stream_that_is_reset_without_its_final_marker_is_replaced() -> None:
+    async with chain(breaks_off(*HALF, then="rst", chunked=False), commit="answer") as (g, _, _b):
+        assert provider(await ask(g, stream=True)) == "b"
+
+
+async def test_a_stream_that_is_reset_without_its_final_marker_is_cut() -> None:
+    async with chain(breaks_off(*HALF, then="rst", chunked=False)) as (g, _, _b):
+        answer = await ask(g, stream=True)
+        assert answer.body.startswith(b"".join(HALF))
+        assert b"upstream_truncated" in answer.body
+
+
+@pytest.mark.parametrize("commit", ["content", "answer"])
+async def test_a_stream_that_is_reset_behind_its_final_marker_is_whole(commit: str) -> None:
+    said = builders.stream("a")
+    async with chain(breaks_off(*said, then="rst", chunked=False), commit=commit) as (g, _, b):
+        assert (await ask(g, stream=True)).body == b"".join(said)
+        assert not b.requests
+        assert g.exchange["end_reason"] == "complete"
+
+
 @pytest.mark.parametrize("case", ["html", "an error object", "plain text"])
 async def test_commit_head_looks_at_no_body(case: str) -> None:
     async with chain(NO_ANSWER[case], commit="head") as (g, _, b):
@@ -510,6 +534,7 @@ async def test_an_answer_larger_than_allowed_is_refused_and_nobody_else_is_asked
     async with chain(whole(big), failover={"max_response_bytes": 4096}) as (g, _, b):
         answer = await ask(g, stream=False)
         assert (answer.status, answer.error["code"]) == (502, "response_too_large")
+        assert answer.field("x-should-retry") == "false", "it would be paid for again"
         assert not b.requests
 
 

@@ -245,6 +245,27 @@ async def test_the_messages_surface_takes_its_own_key_field() -> None:
             assert (await g.post(MESSAGES.path, body)).status == 401
 
 
+async def test_a_path_below_messages_takes_it_too_and_answers_in_its_shape() -> None:
+    async with ScriptedProvider(name="a", model="m") as a:
+        async with gateway(config_for(a, client=[CLIENT], route=NAMED)) as g:
+            answer = await g.post(MESSAGES.path + "/count_tokens", b"{}", {"x-api-key": KEY})
+            assert (answer.status, answer.json()["error"]["type"]) == (404, "not_found_error")
+
+
+async def test_an_answer_to_messages_has_the_id_under_the_name_that_its_sdks_read() -> None:
+    script = whole(MESSAGES.answer, ("request-id", "req_theirs"))
+    async with ScriptedProvider(script, status(500), name="a", surfaces=["messages"]) as a:
+        async with gateway(config_for(a)) as g:
+            for code in (200, 502, 400):
+                request = b"{}" if code == 400 else MESSAGES.request()
+                answer = await g.post(MESSAGES.path, request)
+                assert answer.status == code
+                assert answer.field("request-id") == answer.field("X-Request-ID")
+                theirs = "req_theirs" if code == 200 else None
+                assert answer.field("X-Upstream-Request-ID") == theirs
+            assert (await g.chat()).field("request-id") is None
+
+
 async def test_an_unknown_model_is_a_404_where_names_are_enforced() -> None:
     async with ScriptedProvider(ok(), name="a", model="m") as a:
         async with gateway(config_for(a, route=NAMED, routing={"unknown": "reject"})) as g:

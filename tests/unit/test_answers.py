@@ -296,6 +296,16 @@ def test_a_large_end_of_a_response_is_recognised() -> None:
     assert large(RESPONSES, b'{"x":"aa', tail, b"response.completed") == end
 
 
+def test_so_it_is_if_its_type_stands_at_its_end() -> None:
+    head = b'{"response":{"output":[{"text":"aaa'
+    tail = b'"}],"usage":{"input_tokens":1,"output_tokens":2}},"type": "response.completed"'
+    end = Said(CONTENT | FINISH | FINAL, "completed", Usage(1, 2, None))
+    for more in (b"}", b',"sequence_number":7 }\n'):
+        assert large(RESPONSES, head, tail + more) == end
+    for more in (b"}}", b',"x":[1]}', b""):  # of an inner object, perhaps, or not at the end
+        assert not large(RESPONSES, head, tail + more).flags & FINAL
+
+
 @pytest.mark.parametrize(
     "head", [b'{"error":{"message":"aaa', b' { "type" : "error" ,', b'{"object":"error","m":"a']
 )
