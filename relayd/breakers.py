@@ -193,7 +193,7 @@ class Breakers:
             return  # what changes nothing is no news: hundreds may fail after the trip
         if after is not row:
             self._table.rows[name] = after
-            if (after.until is None) is not (row.until is None):
+            if after.generation != row.generation:
                 # The store will do the same when it hears of it, and count one generation on.
                 self._fleet.generations[name] = permit.shared + 1
             self._announce(name, state(after, now), self._reason(verdict, row))
@@ -282,10 +282,10 @@ class Breakers:
         async with self._lock:
             await self._tell_the_store(clock)
             now = clock()
-            shared = await self._link.ask(self._link.store.read, now)
-            self._copy(shared, now)
+            self._copy(await self._link.ask(self._link.store.read, now), now)
 
     def _copy(self, shared: Shared, now: float) -> None:
+        self._fleet.begin_anew(self._fleet.generations.keys() - shared.rows.keys())
         for name, row in shared.rows.items():
             # What was told to nobody yet would be undone by what the store knew before.
             if self._known(name) and not self._fleet.waiting[name]:
@@ -297,12 +297,12 @@ class Breakers:
 
     def _adopt(self, name: str, row: Row, now: float) -> None:
         mine = self._table.rows.get(name, NEW)
-        fleet = self._fleet
         same = (mine.until is None) is (row.until is None)
-        expected = row.generation == fleet.generations.get(name, 0)
+        expected = row.generation == self._fleet.generations.get(name, 0)
         generation = mine.generation if same and expected else mine.generation + 1
-        self._table.rows[name] = row._replace(generation=generation)
-        fleet.generations[name] = row.generation
+        since = row.since if row.generation else now  # one that the store has not seen yet
+        self._table.rows[name] = row._replace(generation=generation, since=since)
+        self._fleet.generations[name] = row.generation
         self._announce(name, state(row, now), "seen by another relayd")
 
     async def _probe_there(self, name: str, lease_until: float) -> Permit | None:
@@ -332,7 +332,7 @@ class Breakers:
             name, generation, verdict, probe, at = news = fleet.news[0]
             now = clock()
             age = max(now - at, 0.0)
-            if probe or age < self._policy.window:
+            if probe or age < self._policy.window or self.closed(name) is None:
                 row = await ask(store.judge, name, generation, verdict, self._policy, age, now)
                 if fleet.waiting[name] == 1 and self._known(name):
                     self._adopt(name, row, now)

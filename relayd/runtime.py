@@ -111,7 +111,9 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.engine.reach.pool.close()
-        await self.engine.turns.close()
+        if untold := await self.engine.turns.close():
+            text = f"the store {self._place} stays without the last turns of some users: it is away"
+            self._journal.event("warning", "turns_untold", text, users=untold)
         await self.link.close()
 
     # Inside.

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from .config import OnFailure
 from .errors import RateLimited, StoreUnavailable
-from .quota import Day, Grant, Tally, Turn, day_of, zone
+from .quota import KEPT_DAYS, Day, Grant, Tally, Turn, day_of, zone
 from .stores import Settlement, StoreAway
 from .stores.link import Link
 from .stores.memory import MemoryStore
@@ -129,6 +129,7 @@ class Turns:
         day = self._day
         if not day.begins <= wall < day.ends:
             day = self._day = day_of(wall, self._zone)
+            self._drop_old_tallies()
         self._count += 1
         id = f"{self._instance}:{self._count}"
         turn = Turn(id, day.name, user, cap, self._budget if continuation else 0, wall, lease)
@@ -164,20 +165,25 @@ class Turns:
         """Wait until the store has been told everything."""
         await self._told.wait()
 
-    async def close(self) -> None:
-        """Tell the store what is left, for a limited time, and stop. The link stays open."""
+    async def close(self) -> int:
+        """Tell the store what is left, for a limited time, and stop. The link stays open.
+
+        Of how many users the store has not heard; what was held for them ends with its lease.
+        """
         teller, self._teller = self._teller, None
         if teller is None:
-            return
+            return 0
         try:
             async with asyncio.timeout(CLOSE_LIMIT if self._link.available else 0):
                 await self._told.wait()
         except TimeoutError:
-            pass  # what is left ends with its lease
+            pass
         tasks = [teller, *self._telling]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        counted = {user for _, user in self._tallies}
+        return len(counted.union(left.user for left in self._pending if left.charged))
 
     async def _ask(self, turn: Turn) -> tuple[Place, Grant]:
         held, grant = await self._ask_once(turn)
@@ -207,6 +213,11 @@ class Turns:
         if self._on_failure is OnFailure.ALLOW:
             return Place.NOWHERE, Grant(True, True, 0)
         return Place.HERE, self._here.hold(turn)
+
+    def _drop_old_tallies(self) -> None:
+        """A store that is away for long is told of no more days than it keeps, the new one too."""
+        kept = sorted({day for day, _ in self._tallies})[1 - KEPT_DAYS :]
+        self._tallies = {key: told for key, told in self._tallies.items() if key[0] in kept}
 
     def _tell(self, settlement: Settlement) -> None:
         self._pending.append(settlement)
@@ -253,7 +264,7 @@ class Turns:
             told = [tally for _, tally in batch]
             await self._tell_each(partial(self._link.store.add, self._instance), told)
             for key, tally in batch:
-                if self._tallies[key] is tally:
+                if self._tallies.get(key) is tally:
                     del self._tallies[key]
 
     async def _tell_settlements(self, batch: list[Settlement]) -> None:

@@ -35,7 +35,7 @@ _BASE = re.compile(
 )
 _REDIS = re.compile(
     r"redis(?P<tls>s)?://(?:(?P<user>[^/@:\s]*):(?P<password>[^/@\s]*)@|[^/@:\s]*@)?" + _HOST +
-    r"(?::(?P<port>[0-9]{1,5}))?(?:/[0-9]{0,5})?(?(tls)(?:\?ssl_ca_certs=/[^&#?\s]+)?)"
+    r"(?::(?P<port>[0-9]{1,5}))?(?:/[0-9]{0,5})?(?(tls)(?:\?ssl_ca_certs=(?P<ca>/[^&#?\s]+))?)"
 )  # fmt: skip
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
 """What may be repeated of a wrong store URL: before a mere colon there may be a password."""
@@ -218,6 +218,12 @@ def store_passwords(url: str) -> set[str]:
     from urllib.parse import unquote  # only those who have a password pay for this import
 
     return {match["password"], unquote(match["password"])}
+
+
+def store_ca(url: str) -> str:
+    """The file of authorities in a redis URL; empty without one."""
+    match = _REDIS.fullmatch(url)
+    return (match and match["ca"]) or ""
 
 
 def _unix(path: str) -> Unix:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import doubts, resolve
-from .addresses import Tcp, store_passwords, store_url
+from .addresses import Tcp, store_ca, store_passwords, store_url
 from .credentials import Sources, Unseen, exposed, reason
 from .model import Config
 from .problems import ConfigError, Notes, Problem, Wrong
@@ -103,6 +103,7 @@ def assemble(table: Table, sources: Sources, notes: Notes) -> Config:
     breaker = read(Breaker, table.get("breaker", {}), "breaker", notes)
     quota = read(Quota, table.get("quota", {}), "quota", notes)
     store = _store(table.get("store", {}), sources, notes)
+    resolve.check_ca("store.url", store_ca(store.url), sources, notes)
     errors = read(Errors, table.get("errors", {}), "errors", notes)
     log = read(Log, table.get("log", {}), "log", notes)
     _check_sections(server, admin, breaker, notes)

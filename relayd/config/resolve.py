@@ -35,7 +35,7 @@ def provider(
         "key_credential": table.key_credential,
     }
     keys = pool(sources, path, places, notes)
-    _check_ca(path, table.ca_file, sources, notes)
+    check_ca(f"{path}.ca_file", table.ca_file, sources, notes)
     if base is None:
         return None
     no_train = table.no_train and known_providers.known(kind).no_train
@@ -143,17 +143,17 @@ def _known_base(path: str, table: ProviderTable, kind: str, notes: Notes) -> Bas
     return None
 
 
-def _check_ca(path: str, ca_file: str, sources: Sources, notes: Notes) -> None:
-    """A missing CA file would otherwise show only as a provider that is always down."""
+def check_ca(key: str, ca_file: str, sources: Sources, notes: Notes) -> None:
+    """A missing CA file would otherwise show only as a provider or store that is always down."""
     if not ca_file or sources.needless:
         return
     try:
         content = sources.read_file(ca_file)
     except OSError as error:
-        notes.add(f"{path}.ca_file", f"{ca_file} cannot be read: {reason(error)}")
+        notes.add(key, f"{ca_file} cannot be read: {reason(error)}")
         return
     if b"-----BEGIN CERTIFICATE-----" not in content:
-        notes.add(f"{path}.ca_file", f"{ca_file} holds no certificate in PEM form")
+        notes.add(key, f"{ca_file} holds no certificate in PEM form")
 
 
 def _denying(members: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:

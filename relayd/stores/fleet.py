@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..breaker import Verdict
@@ -50,6 +51,12 @@ class Fleet:
         if self.news and self.news[0] is news:
             self.news.popleft()
             self.waiting[news.name] -= 1
+
+    def begin_anew(self, names: Iterable[str]) -> None:
+        """The store knows nothing of these breakers: what it will hear of them is the first."""
+        for name in names:
+            if not self.waiting[name]:
+                self.generations[name] = 0
 
     def rest(self, name: str, until: float) -> None:
         self.rests[name] = until

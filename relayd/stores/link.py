@@ -63,7 +63,7 @@ class Link:
             async with asyncio.timeout(self.timeout):
                 return await step(*args, **kwargs)
         except TimeoutError as error:
-            away = StoreAway(f"no answer within {self.timeout:g} s")
+            away = StoreAway(f"no answer within store.timeout, {self.timeout:g} s")
             away.__cause__ = error
         except StoreAway as error:
             away = error

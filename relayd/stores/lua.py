@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from hashlib import sha1
 
-from ..breaker import MOST
+from ..breaker import MOST, REST_MAX
 from ..quota import KEPT_DAYS
 
 
@@ -39,8 +39,24 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 """
 
+
+def _kinds(*kinds: str) -> str:
+    """First lines of a script: a key of another type is something else's, and counts as none."""
+    named = ", ".join(f"'{kind}'" for kind in kinds)
+    return f"""
+for i, kind in ipairs({{{named}}}) do
+    local found = redis.call('TYPE', KEYS[i]).ok
+    if found ~= kind and found ~= 'none' then redis.call('DEL', KEYS[i]) end
+end
+"""
+
+
+TURNS = _kinds("hash", "zset", "zset")
+HASH = _kinds("hash")
+
 RESERVE = Script(
-    NOW
+    TURNS
+    + NOW
     + f"""
 local held, free = KEYS[2], KEYS[3]
 redis.call('ZREMRANGEBYSCORE', held, '-inf', now)
@@ -62,28 +78,37 @@ return {{1, key == free and 1 or 0, used}}
 """
 )
 
-SETTLE = Script(f"""
+SETTLE = Script(
+    TURNS
+    + f"""
 local turn = redis.call('ZREM', KEYS[2], ARGV[1])
 local free = redis.call('ZREM', KEYS[3], ARGV[1])
 if turn + free > 0 and ARGV[2] == '1' then
     redis.call('HINCRBY', KEYS[1], free == 1 and 'f' or 't', 1)
     redis.call('EXPIRE', KEYS[1], {KEEP})
 end
-""")
+"""
+)
 
-ADD = Script(f"""
+# The totals of a ledger only grow: a smaller one was under way for long, and another came first.
+ADD = Script(
+    HASH
+    + f"""
 local field = 'l:' .. ARGV[1]
 local t, f = string.match(redis.call('HGET', KEYS[1], field) or '0 0', '(%d+) (%d+)')
+if ARGV[2] - t < 0 or ARGV[3] - f < 0 then return end
 redis.call('HINCRBY', KEYS[1], 't', ARGV[2] - t)
 redis.call('HINCRBY', KEYS[1], 'f', ARGV[3] - f)
 redis.call('HSET', KEYS[1], field, ARGV[2] .. ' ' .. ARGV[3])
 redis.call('EXPIRE', KEYS[1], {KEEP})
-""")
+"""
+)
 
 # A row that began in the future is of a server whose clock was set back: it would hold for ever.
 # One that something else has written, or another relayd in another shape, counts as none.
 LOAD = (
-    NOW
+    HASH
+    + NOW
     + f"""
 local function legible(row)
     if type(row) ~= 'table' or #row < 5 then return false end
@@ -142,22 +167,34 @@ return answer(0)
 """
 )
 
+# A rest that ends later than any may is of a server whose clock was set back.
+LATEST = f"""
+local latest = now + {round(REST_MAX * 1000)}
+"""
+
 REST = Script(
-    NOW
+    HASH
+    + NOW
+    + LATEST
     + f"""
-local ends = math.max(now + ARGV[2], tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0) or 0)
+local known = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0) or 0
+local ends = math.max(now + ARGV[2], known > latest and 0 or known)
 redis.call('HSET', KEYS[1], ARGV[1], ends)
 redis.call('EXPIRE', KEYS[1], {KEEP})
 """
 )
 
 READ = Script(
-    NOW
+    _kinds("hash", "hash")
+    + NOW
+    + LATEST
     + """
 local rests = redis.call('HGETALL', KEYS[2])
 for i = 1, #rests, 2 do
     local ends = string.match(rests[i + 1], '^%d+$')
-    if not ends or tonumber(ends) <= now then redis.call('HDEL', KEYS[2], rests[i]) end
+    if not ends or tonumber(ends) <= now or tonumber(ends) > latest then
+        redis.call('HDEL', KEYS[2], rests[i])
+    end
 end
 -- Written, because a replica or a full server answers whoever only reads.
 redis.call('SET', KEYS[3], now, 'EX', 60)

@@ -59,6 +59,8 @@ class MemoryStore:
 
     async def add(self, ledger: str, tallies: Sequence[Tally]) -> None:
         for tally in tallies:
+            if tally.day not in self._days and tally.day < max(self._days, default=""):
+                continue  # of a day that is over; it would cost one that is not
             account = self._account(tally.day, tally.user)
             key = (ledger, tally.day, tally.user)
             told = self._told.get(key)

@@ -33,9 +33,13 @@ IDLE = 30.0
 """Seconds without use after which a new connection is made: a server or a balancer may have closed
 the old one, and that would look like an absence."""
 
+CONNECT_LIMIT = 2.0
+"""Seconds to connect, with TLS and the password: several round trips, where a step is one. Whoever
+asks meanwhile waits no longer than for a step; the connection is there for those who come after."""
+
 
 class RedisStore:
-    """A store at `url`; a server that says nothing for `timeout` seconds is given up."""
+    """A store at `url`; a server that leaves a step without answer for `timeout` s is given up."""
 
     def __init__(self, url: str, *, prefix: str = "relayd:", timeout: float = 0.25) -> None:
         self._wire = _Wire(url, timeout)
@@ -160,6 +164,9 @@ class _Wire:
 
     async def _exchange(self, batch: list[Call]) -> None:
         try:
+            async with asyncio.timeout(CONNECT_LIMIT):
+                await self._connected()
+            batch = [call for call in batch if not call.answer.done()]  # the others gave up
             async with asyncio.timeout(self._timeout):
                 unknown = await self._send(batch, known=True)
                 if unknown:  # scripts of first use, or the server has started anew
@@ -176,18 +183,21 @@ class _Wire:
         """Run the calls; those whose script the server did not know are returned."""
         connection = await self._connected()
         await connection.send_packed_command(b"".join(call.packed(known) for call in batch))
-        unknown = []
+        unknown, refused = [], False
         for call in batch:
             try:
                 answer = await connection.read_response()
             except NoScriptError:
                 unknown.append(call)
             except ResponseError as error:
+                refused = True
                 _fail(call, error)
             else:
                 if not call.answer.done():
                     call.answer.set_result(answer)
         self._used = asyncio.get_running_loop().time()
+        if refused:  # it may have been demoted, and another stands at this address by now
+            await self._hang_up()
         return unknown
 
     async def _connected(self) -> AbstractConnection:

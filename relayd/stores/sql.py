@@ -47,6 +47,10 @@ SELECT coalesce(sum(turns), 0), coalesce(sum(free), 0) FROM (
 """
 
 
+OVER = "SELECT ? < max(day) AND sum(day = ?) = 0 FROM days"
+"""Whether a day that is not kept is over: to begin it again would cost one that is not."""
+
+
 # turns
 
 
@@ -72,6 +76,8 @@ def settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> None:
 
 def add(db: sqlite3.Connection, ledger: str, tallies: Sequence[Tally]) -> None:
     for day, user, turns, free in ((t.day, t.user, t.turns, t.free) for t in tallies):
+        if db.execute(OVER, (day, day)).fetchone()[0]:
+            continue
         _begin(db, day)
         key = (ledger, day, user)
         known = "SELECT turns, free FROM tallies WHERE ledger = ? AND day = ? AND user = ?"

@@ -129,7 +129,7 @@ class _File:
         self._path = path
         self._timeout = timeout
         self._db: sqlite3.Connection | None = None
-        self._opened: tuple[int, int] | None = None
+        self._opened: list[tuple[int, int] | None] = []
 
     def run(self) -> None:
         last: Step | None = None
@@ -158,10 +158,10 @@ class _File:
     def _transaction(self, batch: list[Step]) -> list[Any]:
         if self._db is None:
             self._db = _open(self._path, self._timeout)
-            self._opened = _identity(self._path)
-        elif _identity(self._path) != self._opened:
+            self._opened = _files(self._path)
+        elif _files(self._path) != self._opened:
             # Whoever starts now begins a file of that name: two would count apart.
-            raise sqlite3.OperationalError(f"{self._path} was deleted or replaced")
+            raise sqlite3.OperationalError(f"{self._path} or its -wal was deleted or replaced")
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         results = [step.act(db) for step in batch]
@@ -178,8 +178,12 @@ class _File:
             db.close()
 
 
+def _files(path: str) -> list[tuple[int, int] | None]:
+    """Which files are the database and its write-ahead log; None for one that is not there."""
+    return [_identity(path), _identity(path + "-wal")]
+
+
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file is behind that path; None without one."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

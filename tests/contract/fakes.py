@@ -28,7 +28,9 @@ class Mood(Enum):
 class Moody:
     """A store in memory that says it is elsewhere; `asked` names every step.
 
-    `trip`: seconds of the way there and back. `refused`: users that it cannot hold, in any mood."""
+    `added`: the tallies. `trip`: seconds of the way there and back. `refused`: users that it cannot
+    hold, in any mood.
+    """
 
     def __init__(self) -> None:
         self.inner = MemoryStore()
@@ -36,6 +38,7 @@ class Moody:
         self.trip = 0.0
         self.refused: set[str] = set()
         self.asked: list[str] = []
+        self.added: list[Tally] = []
 
     async def _step(self, name: str, step: Callable[[], Awaitable[T]]) -> T:
         self.asked.append(name)
@@ -63,6 +66,7 @@ class Moody:
 
     async def add(self, ledger: str, tallies: Sequence[Tally]) -> None:
         self._check(tally.user for tally in tallies)
+        self.added += tallies
         await self._step("add", lambda: self.inner.add(ledger, tallies))
 
     async def probe(self, name: str, lease: float, now: float) -> Probe:

@@ -476,19 +476,67 @@ async def test_when_the_store_is_back_it_is_told_what_happened_meanwhile(
     await asyncio.gather(*running, return_exceptions=True)
 
 
-async def test_failures_that_are_old_news_are_not_told(
-    one: Relayd, two: Relayd, store: Moody
-) -> None:
+async def away(one: Relayd, store: Moody) -> None:
     store.mood = Mood.AWAY
-    await one.trip()
     with pytest.raises(StoreAway):
         await one.agree()
-    await later(31)
+
+
+async def back(one: Relayd, store: Moody) -> None:
     store.mood = Mood.WELL
     await one.link.back()
     await one.agree()
+
+
+async def test_failures_that_are_old_news_and_opened_nothing_are_not_told(
+    one: Relayd, store: Moody
+) -> None:
+    await away(one, store)
+    for _ in range(2):
+        await one.ask(Verdict.FAILURE)
+    await later(31)
+    await back(one, store)
+    assert "judge" not in store.asked
+
+
+async def test_an_absence_longer_than_the_window_closes_no_breaker(
+    one: Relayd, two: Relayd, store: Moody
+) -> None:
+    await away(one, store)
+    await one.trip()
+    await later(11)
+    await one.ask(Verdict.FAILURE)
+    await later(31)
+    await one.ask(Verdict.FAILURE)
+    await back(one, store)
     await two.agree()
-    assert two.state() is State.CLOSED
+    assert (one.state(), two.state()) == (State.OPEN, State.OPEN)
+    assert store.inner.rows["a"].trips == 3, "every failed probe counts there, too"
+    assert "seen by another relayd" not in one.reasons
+
+
+async def test_a_store_that_began_anew_takes_back_no_trip(one: Relayd, store: Moody) -> None:
+    await one.trip()
+    await later(11)
+    await one.ask(Verdict.SUCCESS)
+    await one.agree()
+    store.inner.rows.clear()
+    await one.agree()
+    await one.trip()
+    await one.agree()
+    assert one.state() is State.OPEN
+
+
+async def test_a_breaker_that_a_new_store_does_not_know_is_closed_since_now(
+    one: Relayd, store: Moody
+) -> None:
+    await one.trip()
+    await one.agree()
+    await later(11)
+    store.inner.rows.clear()
+    (await one.admitted()).settle(Verdict.SUCCESS, now())
+    told = one.breakers.snapshot(now())[0]
+    assert (told["state"], told["since"]) == ("closed", 0.0)
 
 
 async def test_news_are_told_at_once_and_others_seen_within_a_second(

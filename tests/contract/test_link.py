@@ -83,7 +83,8 @@ async def test_it_is_found_again_by_itself_and_each_change_is_told_once(
     assert all(isinstance(result, StoreAway) for result in results)
     store.mood = Mood.WELL
     await link.back()
-    assert said == [(False, "no answer within 0.25 s"), (True, "the store answers again")]
+    away = "no answer within store.timeout, 0.25 s"
+    assert said == [(False, away), (True, "the store answers again")]
     assert link.lost == 1
     assert (await link.ask(store.read, 0.0)).rows == {}
 

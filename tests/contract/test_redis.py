@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from relayd.breaker import Policy, Verdict
-from relayd.quota import Turn
+from relayd.quota import Tally, Turn
 from relayd.stores import Settlement, Store, StoreAway, open_store
 from relayd.stores.link import Link
 from relayd.turns import Turns
@@ -110,6 +110,38 @@ async def test_a_breaker_from_the_future_of_the_servers_clock_means_nothing(
     assert (row.generation, row.until) == (5, None)
 
 
+async def test_a_rest_from_the_future_of_the_servers_clock_means_nothing(
+    store: Store, server: redis.Redis
+) -> None:
+    for read_first in (True, False):
+        server.hset("mine:rests", "a", "99999999999999")
+        if read_first:
+            assert (await store.read(0.0)).rests == {}
+        await store.rest("a", 60.0, 0.0)
+        assert (await store.read(0.0)).rests["a"] <= 60.0
+        server.delete("mine:rests")
+
+
+async def test_a_key_of_another_type_counts_as_none(store: Store, server: redis.Redis) -> None:
+    for name in ("turns", "held", "free"):
+        server.set(f"mine:{name}:2026-03-01:ann", "x")
+    for name in ("breakers", "rests"):
+        server.lpush(f"mine:{name}", "x")
+    await every_step(store)
+    assert server.hget("mine:turns:2026-03-01:ann", "t") == "1"
+    server.set("mine:turns:2026-03-01:ann", "x")
+    await store.add("ledger", [Tally("2026-03-01", "ann", 3, 0)])
+    assert server.hget("mine:turns:2026-03-01:ann", "t") == "3"
+
+
+async def test_a_tally_that_was_under_way_for_long_takes_nothing_back(
+    store: Store, server: redis.Redis
+) -> None:
+    for turns, free in ((5, 1), (4, 1), (5, 0)):
+        await store.add("ledger", [Tally("2026-03-01", "ann", turns, free)])
+    assert server.hmget("mine:turns:2026-03-01:ann", "t", "f") == ["5", "1"]
+
+
 async def test_a_row_of_bytes_that_are_no_text_counts_as_none(
     store: Store, server: redis.Redis
 ) -> None:
@@ -137,6 +169,45 @@ async def test_a_server_that_refuses_to_write_is_an_absence(
     finally:
         server.config_set("maxmemory", "0")
     await store.read(0.0)
+
+
+async def test_a_server_that_refuses_is_asked_again_on_a_new_connection(
+    store: Store, server: redis.Redis
+) -> None:
+    """It may be a master that was demoted, and its address leads to another one by now."""
+    await store.read(0.0)
+    before = {client["id"] for client in server.client_list()} - {str(server.client_id())}
+    server.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(StoreAway):
+            await store.read(0.0)
+    finally:
+        server.config_set("maxmemory", "0")
+    await store.read(0.0)
+    assert before.isdisjoint(client["id"] for client in server.client_list())
+
+
+async def test_to_connect_may_take_longer_than_a_step(
+    server: redis.Redis, redis_socket: Path
+) -> None:
+    store = open_store(f"unix://{redis_socket}?db=1", timeout=0.2)
+    server.client_pause(500, all=True)  # answers SELECT 1 when it is over
+    assert (await store.read(0.0)).rows == {}
+    await store.close()
+
+
+async def test_who_gave_up_while_it_was_connected_is_not_asked_for(
+    server: redis.Redis, redis_socket: Path
+) -> None:
+    store = open_store(f"unix://{redis_socket}?db=1", prefix="mine:", timeout=PATIENCE)
+    server.client_pause(200, all=True)
+    turns = [Turn(id, "2026-03-01", "ann", 5, 0, START, 600.0) for id in "12"]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await store.reserve(turns[0])
+    assert (await store.reserve(turns[1])).used == 1
+    await store.close()
+    server.flushall()
 
 
 async def test_a_step_that_was_given_up_leaves_no_answer_for_the_next(store: Store) -> None:

@@ -153,12 +153,22 @@ async def test_a_file_that_was_deleted_is_an_absence_and_then_a_new_one(
 ) -> None:
     assert await spend(store, "1") == 1
     unspoil(path)
-    with pytest.raises(StoreAway, match=r"state.db was deleted or replaced"):
+    with pytest.raises(StoreAway, match=r"state.db or its -wal was deleted or replaced"):
         await store.read(0.0)
     assert await spend(store, "2") == 1
     second = SqliteStore(str(path))
     assert await spend(second, "3") == 2
     await second.close()
+
+
+async def test_a_write_ahead_log_that_was_deleted_is_an_absence(
+    store: SqliteStore, path: Path
+) -> None:
+    await spend(store, "1")
+    unspoil(Path(f"{path}-wal"))
+    with pytest.raises(StoreAway, match="or its -wal was deleted"):
+        await spend(store, "2")
+    await spend(store, "3")
 
 
 async def test_a_file_that_was_replaced_is_an_absence_and_then_the_one_that_counts(

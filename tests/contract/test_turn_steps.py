@@ -195,6 +195,24 @@ async def test_ledgers_add_up(place: Place) -> None:
     assert await used(place, user="bob") == 4
 
 
+async def test_a_tally_of_a_day_that_is_over_costs_no_day_that_is_not(place: Place) -> None:
+    """A relayd that could not reach the store for days tells of all of them when it can."""
+    days = ["2026-03-05", "2026-03-06", "2026-03-07"]
+    for day in days:
+        turn = a_turn(place, day=day)
+        await place.store.reserve(turn)
+        await place.store.settle([Settlement(turn, True)])
+    for over in ("2026-03-02", "2026-03-03", "2026-03-04"):
+        await place.store.add("ledger", [Tally(over, "ann", 1, 0)])
+    assert [await used(place, day=day) for day in days] == [1, 1, 1]
+
+
+async def test_a_tally_may_begin_a_day(place: Place) -> None:
+    await spend(place)
+    await place.store.add("ledger", [Tally("2026-03-02", "ann", 1, 0)])
+    assert await used(place, day="2026-03-02") == 1
+
+
 async def test_an_addition_beyond_the_cap_is_kept(place: Place) -> None:
     await place.store.add("ledger", [Tally("2026-03-01", "ann", 7, 0)])
     assert await place.store.reserve(a_turn(place, 2)) == Grant(False, False, 7)

@@ -9,6 +9,7 @@ import pytest
 
 from relayd.config import OnFailure
 from relayd.errors import RateLimited, StoreUnavailable
+from relayd.quota import KEPT_DAYS
 from relayd.stores import Unstorable
 from relayd.stores.link import LONGEST_WAIT, Link
 from relayd.stores.memory import MemoryStore
@@ -391,6 +392,28 @@ async def test_closing_tells_what_is_left() -> None:
     bench.turns = Turns(bench.link)
     assert await bench.used() == 1
     await bench.close()
+
+
+async def test_closing_says_of_how_many_users_the_store_has_not_heard() -> None:
+    bench = Bench(Moody())
+    await send_away(bench)
+    for user in ("ann", "ann", "bob"):
+        bench.turns.settle(await bench.reserve(user=user), True)
+    bench.turns.settle(await bench.reserve(user="cid"), False)
+    assert await bench.turns.close() == 2
+    await bench.close()
+
+
+async def test_a_store_that_is_back_is_told_of_the_days_it_keeps(there: Bench) -> None:
+    store = await send_away(there)
+    for _ in range(KEPT_DAYS + 2):
+        there.wall += 86_400
+        await there.spend()
+    store.asked.clear()
+    store.mood = Mood.WELL
+    await there.link.back()
+    await there.turns.flush()
+    assert len(store.added) == KEPT_DAYS
 
 
 async def test_closing_does_not_wait_for_ever() -> None:

@@ -105,6 +105,13 @@ async def test_allow_counts_nothing(tmp_path: Path) -> None:
         assert {line["turn"] for line in g.exchanges} == {"none"}
 
 
+async def test_counts_that_the_store_never_heard_of_are_told_at_the_end(tmp_path: Path) -> None:
+    async with relay(tmp_path / "gone", "local") as g:
+        await g.chat()
+    line = next(line for line in g.log if line.get("event") == "turns_untold")
+    assert (line["level"], line["users"]) == ("warning", 1)
+
+
 async def test_once_it_is_back_what_was_counted_here_counts_there(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     async with relay(folder, "local") as g:

@@ -120,6 +120,10 @@ def test_an_error_keeps_its_problems_apart() -> None:
         ("admin.listen = 'unix:/a'\nserver.listen = 'unix:/a'\n" + ONE, "admin.listen: unix:/a is"),
         ("[store]\nurl = 'redis://:S3CR3T@h'\n" + ONE, "store.url: a password never stands in"),
         ("[server]\nuser_header = 'Authorization'\n" + ONE, "server.user_header: the header"),
+        (
+            "[store]\nurl = 'rediss://h?ssl_ca_certs=/none'\n" + ONE,
+            "store.url: /none cannot be read: no such file or directory",
+        ),
         ("[store]\nurl_env = 'U'\n" + ONE, "store.url_env: the variable U is not set"),
         ("[failover]\nstatuses = [401]\n" + ONE, "failover.statuses: 401 cannot be named here"),
         ("[failover]\nmax_attempts = 17\n" + ONE, "max_attempts: expected a whole number from 1"),
