@@ -169,7 +169,8 @@ class _Wire:
             batch = [call for call in batch if not call.answer.done()]  # the others gave up
             async with asyncio.timeout(self._timeout):
                 unknown = await self._send(batch, known=True)
-                if unknown:  # scripts of first use, or the server has started anew
+            if unknown:  # scripts of first use, or the server has started anew
+                async with asyncio.timeout(self._timeout):
                     await self._send(unknown, known=False)
         except BaseException as error:
             # Whatever it was: nobody may be left waiting, and no answer left on the wire.
