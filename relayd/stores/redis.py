@@ -208,6 +208,7 @@ class _Wire:
             made: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
             await made.connect()  # type: ignore[no-untyped-call]
             self._connection = made
+            self._used = asyncio.get_running_loop().time()
         return self._connection
 
     async def _hang_up(self) -> None:

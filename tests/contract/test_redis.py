@@ -191,8 +191,10 @@ async def test_to_connect_may_take_longer_than_a_step(
     server: redis.Redis, redis_socket: Path
 ) -> None:
     store = open_store(f"unix://{redis_socket}?db=1", timeout=0.2)
+    before = server.info("stats")["total_connections_received"]
     server.client_pause(500, all=True)  # answers SELECT 1 when it is over
     assert (await store.read(0.0)).rows == {}
+    assert server.info("stats")["total_connections_received"] == before + 1
     await store.close()
 
 
