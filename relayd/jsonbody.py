@@ -9,8 +9,8 @@ The rules of this file:
 - RFC 8259 as written: UTF-8 without a BOM, one object, no NaN. A number of any length is legal, and
   is never converted.
 - What two readers could take for different things (a repeated `model`, `stream` or `messages`, also
-  when one of them is spelled with escapes) is a fault: a filter may see the first of them, a
-  provider the last.
+  when one of them is spelled with escapes, or in other letter cases) is a fault: a filter may see
+  the first of them, a provider the last, and one written in Go reads `Model` as `model`.
 - The depth of nesting is judged by our own count before anything recursive runs, because the limit
   of the interpreter moves between versions of Python.
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from json.scanner import make_scanner
@@ -32,6 +32,10 @@ from .surfaces import CHAT, MESSAGES, RESPONSES, Surface
 MAX_DEPTH = 100
 """Levels of arrays and objects, the outermost one included. Real requests stay below 20."""
 
+MAX_MEMBERS = 1024
+"""Top-level members: real requests have some twenty, and the place of each is kept until the
+commit, in twenty times its bytes."""
+
 ONCE = ("model", "stream", "messages")
 """Top-level members that may not be repeated."""
 
@@ -40,6 +44,7 @@ _KNOWN = {
     f'"{name}"': name
     for name in ("model", "messages", "stream", "temperature", "max_tokens", "tools")
 }
+_USUAL = frozenset(_KNOWN.values())
 _OPENING = re.compile(r"[ \t\n\r]*+\{")
 _CLOSING = re.compile(r"[ \t\n\r]*+\}")
 _KEY = r'[ \t\n\r]*+("[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+")[ \t\n\r]*+:[ \t\n\r]*+'
@@ -95,10 +100,12 @@ def read(body: bytes, surface: Surface) -> Facts:
     openings = len(body) - len(body.translate(None, b"[{"))
     if openings > MAX_DEPTH and _depth(body) > MAX_DEPTH:
         raise BodyFault(f"the body nests deeper than {MAX_DEPTH} levels")
-    outline = _outline(text)
+    outline = _outline(text, MAX_MEMBERS)
     top, spans, insert_at = outline
     if sum(map(len, spans.values())) > len(spans):
         _need_one_each(spans)
+    if unusual := spans.keys() - _USUAL:
+        _need_letters(unusual)
     if surface is CHAT or surface is MESSAGES:
         _need_messages(top)
     return Facts(
@@ -149,7 +156,7 @@ def with_member(value: bytes | None, name: str, member: bytes) -> bytes:
     """
     if value is None or not value.startswith(b"{"):
         value = b"{}"
-    outline = _outline(value.decode("latin-1"))
+    outline = _outline(value.decode("latin-1"), len(value))
     facts = Facts(
         model=None,
         stream=False,
@@ -211,28 +218,33 @@ def _depth(body: bytes) -> int:
     return max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
 
 
-def _outline(text: str) -> _Outline:
+def _outline(text: str, most: int) -> _Outline:
     opening = _OPENING.match(text)
     if opening is None:
         raise BodyFault("the body is not a JSON object")
     values: dict[str, object] = {}
     spans: dict[str, list[Span]] = {}
     try:
-        at = _walk(text, opening.end(), values, spans)
+        at = _walk(text, opening.end(), values, spans, most)
     except (ValueError, StopIteration):
         raise BodyFault("the body is not valid JSON") from None
     closing = _CLOSING.match(text, at)
     if closing is None:
-        raise BodyFault("the body is not valid JSON")
+        many = _NEXT.match(text, at) is not None
+        raise BodyFault(f"more than {most} members" if many else "the body is not valid JSON")
     if text[closing.end() :].strip(_BLANK):
         raise BodyFault("the body goes on after its JSON object")
     return _Outline(values, spans, opening.end())
 
 
-def _walk(text: str, at: int, values: dict[str, object], spans: dict[str, list[Span]]) -> int:
-    """Go over the members from `at`, fill both maps; returns the end of the last one."""
+def _walk(
+    text: str, at: int, values: dict[str, object], spans: dict[str, list[Span]], most: int
+) -> int:
+    """Go over the members from `at`, `most` of them, fill both maps; the end of the last one."""
     found = _FIRST.match(text, at)
-    while found:
+    for _ in range(most):
+        if not found:
+            break
         quoted = found[1]
         key = _KNOWN.get(quoted) or _exact(quoted)
         start = found.end()
@@ -276,6 +288,12 @@ def _need_one_each(spans: Mapping[str, Sequence[Span]]) -> None:
     for name in ONCE:
         if len(spans.get(name, ())) > 1:
             raise BodyFault(f"`{name}` is given more than once", name)
+
+
+def _need_letters(names: Iterable[str]) -> None:
+    for name in names:
+        if (meant := name.casefold()) in ONCE and name not in ONCE:
+            raise BodyFault(f"`{meant}` is spelled in other letters", meant)
 
 
 def _need_messages(top: dict[str, object]) -> None:

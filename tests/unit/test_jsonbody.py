@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from relayd.jsonbody import MAX_DEPTH, BodyFault, read, splice, with_member
+from relayd.jsonbody import MAX_DEPTH, MAX_MEMBERS, BodyFault, read, splice, with_member
 from relayd.surfaces import Surface
 
 CHAT = Surface.CHAT
@@ -115,6 +115,37 @@ def test_chat_and_messages_need_messages(surface: Surface, body: bytes) -> None:
 @pytest.mark.parametrize("surface", [Surface.COMPLETIONS, Surface.EMBEDDINGS, Surface.RESPONSES])
 def test_other_surfaces_need_no_messages(surface: Surface) -> None:
     assert read(b"{}", surface).model is None
+
+
+@pytest.mark.parametrize("key", ["Model", "STREAM", "me\u017f\u017fages", "\\u004dodel"])
+def test_what_some_would_read_as_another_member_is_a_fault(key: str) -> None:
+    """Go's `encoding/json` compares names without their case, and takes the last."""
+    found = fault(f'{{"model":"m","messages":[1],"{key}":"x"}}'.encode())
+    assert "in other letters" in found.message
+    assert found.param in ("model", "stream", "messages")
+
+
+def test_other_members_are_spelled_as_one_likes() -> None:
+    assert read(b'{"Temperature":1,"MODELS":[],%b}' % ASK, CHAT).members["Temperature"]
+
+
+def members(count: int) -> bytes:
+    return b"{%b%b}" % (ASK, b"".join(b',"m%d":1' % number for number in range(count - 1)))
+
+
+def test_members_beyond_the_limit_are_a_fault() -> None:
+    assert fault(members(MAX_MEMBERS + 1)).message == "more than 1024 members"
+    again = b"{%b%b}" % (ASK, b',"m":1' * MAX_MEMBERS)
+    assert fault(again).message == "more than 1024 members"
+
+
+def test_members_up_to_the_limit_pass() -> None:
+    assert len(read(members(MAX_MEMBERS), CHAT).members) == MAX_MEMBERS
+
+
+def test_a_value_within_may_have_more() -> None:
+    many = b"{%b}" % b",".join(b'"m%d":1' % number for number in range(MAX_MEMBERS + 1))
+    assert with_member(many, "x", b"2") == b'{"x":2,' + many[1:]
 
 
 # ---- depth
