@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from relayd.net import Conn
 from tests.support.builders import chat
 from tests.support.client import post, request
 from tests.support.gateway import CHAT, Gateway, config_for, gateway
@@ -96,6 +97,36 @@ def test_who_is_gone_before_the_accept_is_not_taken_for_a_peer_on_a_unix_socket(
         exchanges = runner.run(run())
     # On uvloop the stranger has no name any more, and nobody is served, or charged, without one.
     assert {(line["user"], line["peer"]) for line in exchanges} == {("anonymous", "127.0.0.1")}
+
+
+def test_a_flood_on_one_connection_leaves_the_others_their_turn_on_uvloop_too() -> None:
+    async def run() -> tuple[int, int]:
+        """How much came of what was sent, and the most reads in one turn of the loop."""
+        loop, over, turns = asyncio.get_running_loop(), asyncio.Event(), [0]
+        ours, theirs = socket.socketpair()
+        _, writer = await asyncio.open_connection(sock=ours)
+        conn = Conn(writer, None, loop.time())
+        came = 0
+
+        def read(data: bytes) -> None:
+            nonlocal came
+            came += len(data)
+            if not turns[-1]:
+                loop.call_soon(turns.append, 0)
+            turns[-1] += 1
+
+        conn.sink, conn.on_end = read, over.set
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        theirs.setblocking(False)
+        sent = theirs.send(bytes(1 << 20))
+        theirs.close()
+        await over.wait()
+        conn.close()
+        assert sent > 300_000, "the kernel holds more than one read of uvloop"
+        return sent - came, max(turns)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(run()) == (0, 1)
 
 
 async def test_a_client_cannot_open_a_breaker_with_fields_that_a_provider_refuses() -> None:
