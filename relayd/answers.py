@@ -34,7 +34,9 @@ ERROR = 8
 """An error event: the provider's own, terminal."""
 
 MAX_REASON = 64
-"""Characters of a finish reason that are kept: a stranger wrote it, and it goes into the log."""
+"""Characters of a finish reason that is kept: a stranger wrote it, and it goes into the log."""
+LONG_REASON = "other"
+"""In place of a longer one: of a key that is cut in two no mask knows the half."""
 
 Document = dict[str, object]
 
@@ -268,7 +270,8 @@ def kind_of(document: Document, event: str) -> str:
 
 def reason_of(value: object) -> str | None:
     """A finish reason as text; null is none, nor is the "" that some send with every chunk."""
-    return str(value)[:MAX_REASON] if value else None
+    text = str(value) if value else None
+    return LONG_REASON if text is not None and len(text) > MAX_REASON else text
 
 
 def first_said(key: bytes, data: bytes) -> str | None:

@@ -98,7 +98,7 @@ class Format(StrEnum):
 
 
 _CLOCK = key(seconds())
-_VARIABLE = matching(VARIABLE, "the name of an environment variable in upper case")
+_VARIABLE = matching(VARIABLE, "the name of an environment variable in upper case", shown=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from relayd.answers import (
     ERROR,
     FINAL,
     FINISH,
-    MAX_REASON,
     READINGS,
     Said,
     is_whole,
@@ -108,8 +107,8 @@ def test_a_finish_reason_that_is_no_string_still_ends() -> None:
     assert said(CHAT, finish(7)) == Said(CONTENT | FINISH, "7")
 
 
-def test_a_finish_reason_is_kept_to_a_length() -> None:
-    assert said(CHAT, finish("x" * 5000)).finish_reason == "x" * MAX_REASON
+def test_a_finish_reason_that_is_too_long_to_be_one_is_not_kept() -> None:
+    assert said(CHAT, finish("x" * 5000)).finish_reason == "other"
 
 
 def test_the_finish_of_any_choice_counts() -> None:
