@@ -270,8 +270,10 @@ def kind_of(document: Document, event: str) -> str:
 
 def reason_of(value: object) -> str | None:
     """A finish reason as text; null is none, nor is the "" that some send with every chunk."""
-    text = str(value) if value else None
-    return LONG_REASON if text is not None and len(text) > MAX_REASON else text
+    if not value:
+        return None
+    text = str(value)
+    return text if len(text) <= MAX_REASON else LONG_REASON
 
 
 def first_said(key: bytes, data: bytes) -> str | None:

@@ -166,7 +166,7 @@ class Exchange:
                 raise
             finally:
                 noted.duration = clock.now() - began
-                self._asked = self._asked or job.sent
+                self._asked |= job.sent
                 self._judge(noted, outcome, detail)
         raise plan.verdict()
 

@@ -34,7 +34,7 @@ MAX_DEPTH = 100
 
 MAX_MEMBERS = 1024
 """Top-level members: real requests have some twenty, and the place of each is kept until the
-commit, in twenty times its bytes."""
+commit, in some thirty times its bytes."""
 
 ONCE = ("model", "stream", "messages")
 """Top-level members that may not be repeated."""
@@ -45,6 +45,7 @@ _KNOWN = {
     for name in ("model", "messages", "stream", "temperature", "max_tokens", "tools")
 }
 _USUAL = frozenset(_KNOWN.values())
+assert _USUAL.issuperset(ONCE)
 _OPENING = re.compile(r"[ \t\n\r]*+\{")
 _CLOSING = re.compile(r"[ \t\n\r]*+\}")
 _KEY = r'[ \t\n\r]*+("[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+")[ \t\n\r]*+:[ \t\n\r]*+'
@@ -292,7 +293,7 @@ def _need_one_each(spans: Mapping[str, Sequence[Span]]) -> None:
 
 def _need_letters(names: Iterable[str]) -> None:
     for name in names:
-        if (meant := name.casefold()) in ONCE and name not in ONCE:
+        if (meant := name.casefold()) in ONCE:
             raise BodyFault(f"`{meant}` is spelled in other letters", meant)
 
 

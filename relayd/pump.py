@@ -22,7 +22,7 @@ from .repeat import Repeat
 from .sink import Sink
 from .sse import Watcher
 from .stall import Stall
-from .upstream import LINGER
+from .upstream import LINGER, ended_well
 from .wake import EARLY, Clock
 
 NEVER = float("inf")
@@ -296,10 +296,7 @@ class Pump:
         """The upstream connection ended: by its framing, or in the middle of it."""
         if self.end is not None or not self._conn.ended:
             return
-        # A reset ends no body that ends with its connection; of a stream its final marker tells.
-        watcher = self._watcher
-        orderly = self._conn.error is None or (watcher is not None and watcher.final)
-        if self._body.done or (orderly and self._body.close()):
+        if ended_well(self._conn, self._body, self._watcher):
             self._finish()
         else:
             self._stop(self._truncated())

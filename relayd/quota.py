@@ -17,6 +17,7 @@ kept, who the user is, or what an exchange did to be charged.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from math import ceil
@@ -111,6 +112,11 @@ class Tally:
     user: str
     turns: int
     free: int
+
+
+def is_over(day: str, kept: Collection[str]) -> bool:
+    """Whether a day that is not kept has passed: to begin it again would cost one that has not."""
+    return day not in kept and day < max(kept, default="")
 
 
 def decide(turn: Turn, used: int, free: int) -> Grant:

@@ -45,6 +45,15 @@ def attempt(job: Job, reach: Reach, clock: Clock, epoch: float) -> Awaitable[Ans
     return _Call(job, reach, clock, epoch).run()
 
 
+def ended_well(conn: Conn, body: Body, watcher: Watcher | None) -> bool:
+    """Whether the body of a connection that has ended is all there.
+
+    A reset ends no body that ends with its connection; of a stream its final marker tells.
+    """
+    orderly = conn.error is None or (watcher is not None and watcher.final)
+    return body.done or (orderly and body.close())
+
+
 class _Stale(Exception):
     """The connection ended before its first byte."""
 
@@ -262,9 +271,7 @@ class _Call:
         except BadChunk as exc:
             raise AttemptFailed(Outcome.BAD_RESPONSE, detail=str(exc)) from exc
         framed = body.done
-        # A reset ends no body that ends with its connection; of a stream its final marker tells.
-        orderly = conn.error is None or (peek.watcher is not None and peek.watcher.final)
-        if conn.ended and not framed and not (orderly and body.close()):
+        if conn.ended and not ended_well(conn, body, peek.watcher):
             raise AttemptFailed(Outcome.CLOSED, detail="closed in the middle of an answer")
         if body.done:
             verdict = peek.close(framed=framed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..breaker import Policy, Row, Verdict, judge, probe
-from ..quota import KEPT_DAYS, Account, Grant, Tally, Turn
+from ..quota import KEPT_DAYS, Account, Grant, Tally, Turn, is_over
 from . import Probe, Settlement, Shared
 
 MAX_USERS = 1_000_000
@@ -59,8 +59,8 @@ class MemoryStore:
 
     async def add(self, ledger: str, tallies: Sequence[Tally]) -> None:
         for tally in tallies:
-            if tally.day not in self._days and tally.day < max(self._days, default=""):
-                continue  # of a day that is over; it would cost one that is not
+            if is_over(tally.day, self._days):
+                continue
             account = self._account(tally.day, tally.user)
             key = (ledger, tally.day, tally.user)
             told = self._told.get(key)

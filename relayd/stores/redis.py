@@ -164,14 +164,9 @@ class _Wire:
 
     async def _exchange(self, batch: list[Call]) -> None:
         try:
-            async with asyncio.timeout(CONNECT_LIMIT):
-                await self._connected()
-            batch = [call for call in batch if not call.answer.done()]  # the others gave up
-            async with asyncio.timeout(self._timeout):
-                unknown = await self._send(batch, known=True)
+            unknown = await self._send(batch, known=True)
             if unknown:  # scripts of first use, or the server has started anew
-                async with asyncio.timeout(self._timeout):
-                    await self._send(unknown, known=False)
+                await self._send(unknown, known=False)
         except BaseException as error:
             # Whatever it was: nobody may be left waiting, and no answer left on the wire.
             for call in batch:
@@ -182,8 +177,21 @@ class _Wire:
 
     async def _send(self, batch: list[Call], *, known: bool) -> list[Call]:
         """Run the calls; those whose script the server did not know are returned."""
-        connection = await self._connected()
-        await connection.send_packed_command(b"".join(call.packed(known) for call in batch))
+        async with asyncio.timeout(CONNECT_LIMIT):
+            connection = await self._connected()
+        batch = [call for call in batch if not call.answer.done()]  # the others gave up
+        async with asyncio.timeout(self._timeout):
+            await connection.send_packed_command(b"".join(call.packed(known) for call in batch))
+            unknown, refused = await self._read(connection, batch)
+        self._used = asyncio.get_running_loop().time()
+        if refused:  # it may have been demoted, and another stands at this address by now
+            await self._hang_up()
+        return unknown
+
+    async def _read(
+        self, connection: AbstractConnection, batch: list[Call]
+    ) -> tuple[list[Call], bool]:
+        """Hand out the answers; the calls of unknown scripts, and whether any was refused."""
         unknown, refused = [], False
         for call in batch:
             try:
@@ -196,10 +204,7 @@ class _Wire:
             else:
                 if not call.answer.done():
                     call.answer.set_result(answer)
-        self._used = asyncio.get_running_loop().time()
-        if refused:  # it may have been demoted, and another stands at this address by now
-            await self._hang_up()
-        return unknown
+        return unknown, refused
 
     async def _connected(self) -> AbstractConnection:
         if asyncio.get_running_loop().time() - self._used > IDLE:
@@ -208,7 +213,6 @@ class _Wire:
             made: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
             await made.connect()  # type: ignore[no-untyped-call]
             self._connection = made
-            self._used = asyncio.get_running_loop().time()
         return self._connection
 
     async def _hang_up(self) -> None:

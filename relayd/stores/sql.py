@@ -13,7 +13,7 @@ from math import isfinite
 
 from .. import breaker
 from ..breaker import Policy, Row, Verdict
-from ..quota import KEPT_DAYS, Grant, Tally, Turn, decide
+from ..quota import KEPT_DAYS, Grant, Tally, Turn, decide, is_over
 from . import UNREADABLE, Probe, Settlement, Shared
 
 SCHEMA = """
@@ -47,10 +47,6 @@ SELECT coalesce(sum(turns), 0), coalesce(sum(free), 0) FROM (
 """
 
 
-OVER = "SELECT ? < max(day) AND sum(day = ?) = 0 FROM days"
-"""Whether a day that is not kept is over: to begin it again would cost one that is not."""
-
-
 # turns
 
 
@@ -76,7 +72,7 @@ def settle(db: sqlite3.Connection, settlements: Sequence[Settlement]) -> None:
 
 def add(db: sqlite3.Connection, ledger: str, tallies: Sequence[Tally]) -> None:
     for day, user, turns, free in ((t.day, t.user, t.turns, t.free) for t in tallies):
-        if db.execute(OVER, (day, day)).fetchone()[0]:
+        if is_over(day, [kept for (kept,) in db.execute("SELECT day FROM days")]):
             continue
         _begin(db, day)
         key = (ledger, day, user)

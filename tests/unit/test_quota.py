@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from relayd.quota import Account, Day, Grant, Turn, day_of, decide, zone
+from relayd.quota import Account, Day, Grant, Turn, day_of, decide, is_over, zone
 
 BERLIN = zone("Europe/Berlin")
 
@@ -112,6 +112,13 @@ def test_a_continuation_beyond_the_budget_is_a_turn() -> None:
 
 def test_a_continuation_without_any_turn_is_a_turn() -> None:
     assert decide(a_turn(cap=1, budget=64), used=0, free=0) == Grant(True, False, 1)
+
+
+def test_a_day_that_is_not_kept_is_over_if_a_later_one_is_kept() -> None:
+    kept = ["2026-03-05", "2026-03-02"]
+    over = [day for day in range(1, 7) if is_over(f"2026-03-0{day}", kept)]
+    assert over == [1, 3, 4]
+    assert not is_over("2026-03-01", [])
 
 
 def test_a_held_turn_counts() -> None:
