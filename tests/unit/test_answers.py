@@ -287,6 +287,11 @@ def test_a_large_event_is_judged_by_head_and_tail() -> None:
     assert large(CHAT, b"aaa", b"aaa") == Said()
 
 
+def test_of_several_choices_in_a_large_event_the_first_reason_that_is_one_counts() -> None:
+    tail = b'a"},"finish_reason":null},{"delta":{},"finish_reason":"length"}]}'
+    assert large(CHAT, b'{"choices":[', tail).finish_reason == "length"
+
+
 def test_a_large_end_of_a_response_is_recognised() -> None:
     head = b'{"type": "response.completed","response":{"output":[{"text":"aaa'
     tail = b'"}],"usage":{"input_tokens":1,"output_tokens":2},"user":null}}'
