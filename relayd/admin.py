@@ -132,7 +132,6 @@ class Admin:
         self.server = Server(
             self.serve,
             self._rules,
-            lambda: engine.setup.config.server.trusted_proxies,
             lambda: CONNECTIONS,
             engine.fault,
             lambda _: None,

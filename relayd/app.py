@@ -69,7 +69,6 @@ class App:
         self.server = Server(
             self.endpoints.serve,
             lambda: self._rules,
-            lambda: self.config.server.trusted_proxies,
             lambda: self.config.server.max_connections,
             self.engine.fault,
             self.engine.journal.exchange,

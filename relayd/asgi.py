@@ -309,5 +309,4 @@ def _request(scope: Message) -> Request:
 
 def _peer(scope: Message, config: Config) -> Peer:
     client = scope.get("client")
-    address = str(client[0]) if client else ""
-    return Peer(address or "unix:", config.server.trusted_proxies.covers(address))
+    return Peer.named(str(client[0]) if client else "", config.server.trusted_proxies)

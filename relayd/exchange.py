@@ -145,10 +145,10 @@ class Exchange:
             found = engine.admit_at_once(provider) or await engine.admit(provider, clock)
             if isinstance(found, Ready):
                 plan.turned_away(found)
-                clock.wake.check()  # whoever left meanwhile is told nothing
+                clock.check()  # whoever left meanwhile is told nothing
                 continue
             self._permit, self._slot = found, provider.name
-            clock.wake.check()  # whoever has left by now must not pay for another attempt
+            clock.check()  # whoever has left, or came too late, must not pay for an attempt
             job = self._setup.outbound.job(self._ask, step.candidate, step.key)
             plan.asked()
             noted, began = self._begin(step, found), clock.now()

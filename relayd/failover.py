@@ -233,7 +233,10 @@ class FailoverPlan:
         return errors.UpstreamError()
 
     def _is_rate_limited(self) -> bool:
-        if not self._failures and not self._skipped:
+        if not (self._failures or self._skipped):
+            return False
+        asked = self._at + (self._over or self._then is not None)
+        if asked < len(self._candidates):  # `statuses` or `max_attempts` kept it from the others
             return False
         limited = all(failure.status == 429 for failure in self._failures)
         return limited and all(found.standing is Standing.RESTING for found in self._skipped)

@@ -69,6 +69,8 @@ MAX_CROSSING = 4096
 resets for its size would count against the provider's breaker."""
 
 _MAY_CROSS = {surface: frozenset(names | TRACE) for surface, names in CROSSING.items()}
+MAY_CROSS = frozenset().union(*_MAY_CROSS.values())
+"""Whatever may cross on any surface."""
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
@@ -91,10 +93,17 @@ def crossing(first: dict[bytes, bytes], fields: Fields, surface: Surface | None)
     return lines
 
 
+def without(lines: bytes, names: frozenset[bytes]) -> bytes:
+    """`lines` as `crossing` makes them, less those with a name (in lower case) in `names`."""
+    kept = [line for line in lines.split(b"\r\n") if line.partition(b":")[0].lower() not in names]
+    return b"\r\n".join(kept)
+
+
 def returning(first: dict[bytes, bytes], fields: Fields) -> bytes:
     """The lines (each with its CR LF) of a provider's head that go to the client.
 
-    `first` has the first value of each field's name. None for more than `MAX_RETURNING` bytes.
+    `first` has the first value of each field's name. No line at all where they are more than
+    `MAX_RETURNING` bytes together.
     """
     lines = _picked(first, fields, RETURNING)
     return lines if len(lines) <= MAX_RETURNING else b""

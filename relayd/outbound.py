@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from . import __version__
 from .config import Candidate, Commit, Config, Expose, Provider, Route, Secret, Stream
+from .headers import MAY_CROSS, without
 from .job import Job
 from .jsonbody import Facts, splice, with_member
 from .pool import Origin
@@ -95,7 +96,7 @@ ANSWER, CONTENT, HEAD = Commit.ANSWER, Commit.CONTENT, Commit.HEAD
 class Outbound:
     """The requests that one configuration makes."""
 
-    __slots__ = ("_codes", "_expose", "_heads", "_limit", "_mask", "_models", "_origins")
+    __slots__ = ("_codes", "_expose", "_heads", "_limit", "_mask", "_models", "_origins", "_set")
 
     def __init__(self, config: Config, mask: Callable[[str], str]) -> None:
         self._limit = config.failover.max_response_bytes
@@ -105,6 +106,8 @@ class Outbound:
         self._heads: dict[tuple[str, Surface, str, bool], bytes] = {}
         self._models: dict[str, bytes] = {}
         self._origins = {provider.name: origin(provider) for provider in config.providers}
+        # What the file sets goes before what a client says, by provider.
+        self._set = {p.name: own for p in config.providers if (own := fields_set(p) & MAY_CROSS)}
 
     def job(self, ask: Ask, candidate: Candidate, key: Secret | None) -> Job:
         """The request to this candidate, ready to send."""
@@ -137,9 +140,12 @@ class Outbound:
         if fixed is None:
             fixed = fixed_head(provider, ask.surface, key) + _ACCEPT[ask.streaming]
             self._heads[name] = fixed
+        crossing = ask.crossing
+        if crossing and provider.name in self._set:
+            crossing = without(crossing, self._set[provider.name])
         return b"%b%bX-Request-ID: %b\r\nContent-Length: %d\r\n\r\n" % (
             fixed,
-            ask.crossing,
+            crossing,
             ask.request_id.encode("ascii"),
             length,
         )
@@ -170,6 +176,11 @@ def origin(provider: Provider) -> Origin:
     return Origin(
         provider.scheme, provider.host, provider.port, provider.tls_server_name, provider.ca_file
     )
+
+
+def fields_set(provider: Provider) -> frozenset[bytes]:
+    """The fields, in lower case, that a provider's `headers` name."""
+    return frozenset(name.lower().encode("ascii") for name, _ in provider.headers)
 
 
 def fixed_head(provider: Provider, surface: Surface, key: Secret | None) -> bytes:

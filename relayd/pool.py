@@ -56,6 +56,12 @@ class Pool(Generic[C]):
         self._idle: dict[Origin, deque[C]] = {}  # by `since`
         self._count = 0
 
+    def configure(self, size: int, idle_age: float, max_age: float) -> None:
+        """Other bounds; what is beyond a smaller `size` is closed, the oldest first."""
+        self.size, self.idle_age, self.max_age = size, idle_age, max_age
+        while self._count > size:
+            self._lose_oldest()
+
     def take(self, origin: Origin, now: float) -> C | None:
         """The newest usable connection; what is found too old or not quiet is closed."""
         idle = self._idle.get(origin)
@@ -79,8 +85,8 @@ class Pool(Generic[C]):
         idle = self._idle.get(origin)
         if idle is None:
             idle = self._idle[origin] = deque()
-        while self._count >= self.size:  # more than one after a reload with a smaller size
-            self._lose(min(filter(None, self._idle.values()), key=_oldest))
+        if self._count >= self.size:
+            self._lose_oldest()
         idle.append(conn)
         self._count += 1
         return True
@@ -121,9 +127,9 @@ class Pool(Generic[C]):
     def __len__(self) -> int:
         return self._count
 
-    def _lose(self, idle: deque[C]) -> None:
+    def _lose_oldest(self) -> None:
         self._count -= 1
-        idle.popleft().close()
+        min(filter(None, self._idle.values()), key=_oldest).popleft().close()
 
     def _fresh(self, conn: C, now: float) -> bool:
         return now - conn.since < self.idle_age and now - conn.born < self.max_age

@@ -43,7 +43,7 @@ class Reach:
 
     def configure(self, size: int, idle_age: float, max_age: float, origins: set[Origin]) -> None:
         """Bounds and origins after a reload; CA files are read again at their next use."""
-        self.pool.size, self.pool.idle_age, self.pool.max_age = size, idle_age, max_age
+        self.pool.configure(size, idle_age, max_age)
         self.pool.keep(origins)
         self._contexts.clear()
 

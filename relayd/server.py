@@ -17,14 +17,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .config import Listen, Tcp, Trusted, Unix
+from .config import Listen, Tcp, Unix
 from .errors import Draining, Overloaded, RelayError
 from .httpsink import DateLine
 from .knownlines import KnownLines
 from .net import Conn, plain, reason
 from .record import Record
 from .session import Rules, Serve, Session
-from .visit import Peer
 from .wake import Clock, Wake, Why
 
 BACKLOG = 4096
@@ -66,14 +65,12 @@ class Server:
         self,
         serve: Serve,
         rules: Callable[[], Rules],
-        trusted: Callable[[], Trusted],
         max_connections: Callable[[], int],
         report: Callable[[BaseException], None],
         refused: Callable[[Record], None],
     ) -> None:
         self._serve = serve
         self._rules = rules
-        self._trusted = trusted
         self._max_connections = max_connections
         self._report = report
         self._refused = refused
@@ -197,15 +194,15 @@ class Server:
     # Accepting.
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = self._peer(writer)
-        if peer is None:
+        name = _peer_name(writer)
+        if name is None:
             writer.transport.abort()
             return
         loop = asyncio.get_running_loop()
         clock = Clock(loop, Wake(loop))
         session = Session(
             Conn(plain(writer), clock.wake, loop.time()),
-            peer,
+            name,
             clock,
             self._rules,
             self._serve,
@@ -234,14 +231,13 @@ class Server:
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._report(fault)
 
-    def _peer(self, writer: asyncio.StreamWriter) -> Peer | None:
-        """Who has connected; None for one that has reset already: its name is gone."""
-        name = writer.get_extra_info("peername")
-        if isinstance(name, tuple):
-            return Peer(str(name[0]), self._trusted().covers(str(name[0])))
-        if writer.get_extra_info("socket").family == socket.AF_UNIX:
-            return Peer("unix:", self._trusted().covers(""))
-        return None
+
+def _peer_name(writer: asyncio.StreamWriter) -> str | None:
+    """Who has connected, "" at a unix socket; None for one that has reset already."""
+    name = writer.get_extra_info("peername")
+    if isinstance(name, tuple):
+        return str(name[0])
+    return "" if writer.get_extra_info("socket").family == socket.AF_UNIX else None
 
 
 def _place(name: tuple[str, int] | str | bytes) -> Listen:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from . import errors
 from .admission import new_id
-from .config import Config
+from .config import Config, Trusted
 from .framing import BadChunk
 from .headers import may_end
 from .http1 import Request, request_body, take_request
@@ -37,7 +37,7 @@ LINGER = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The server's limits, in bytes and seconds."""
+    """The server's limits, in bytes and seconds, and whom it believes."""
 
     max_head_bytes: int
     max_request_bytes: int
@@ -47,6 +47,7 @@ class Rules:
     idle_timeout: float
     buffer: int
     """Bytes of a head or a body that wait before the client is paused."""
+    trusted: Trusted
 
     @classmethod
     def of(cls, config: Config) -> Rules:
@@ -60,6 +61,7 @@ class Rules:
             server.write_timeout,
             server.idle_timeout,
             max(server.max_head_bytes, BODY_BUFFER),
+            server.trusted_proxies,
         )
 
 
@@ -69,7 +71,7 @@ class HttpVisit(Visit):
     __slots__ = ("_session",)
 
     def __init__(self, session: Session, request: Request) -> None:
-        super().__init__(request, session.sink, session.clock, session.peer)
+        super().__init__(request, session.sink, session.clock, session.peer())
         self._session = session
 
     async def body(self) -> bytes:
@@ -93,26 +95,33 @@ Serve = Callable[[Visit], Awaitable[None]]
 
 
 class Session:
-    """The life of one connection; `run` returns when it is closed."""
+    """The life of one connection; `run` returns when it is closed.
+
+    `peer_name`: see `Peer.named`.
+    """
 
     __slots__ = (
         "_draining",
         "_known",
+        "_peer",
+        "_peer_name",
         "_refused",
         "_rules",
         "_serve",
+        "_trusted",
         "busy",
         "clock",
         "conn",
-        "peer",
         "sink",
         "wake",
     )
 
+    _peer: Peer
+
     def __init__(
         self,
         conn: Conn,
-        peer: Peer,
+        peer_name: str,
         clock: Clock,
         rules: Callable[[], Rules],
         serve: Serve,
@@ -122,7 +131,8 @@ class Session:
         refused: Callable[[Record], None],
     ) -> None:
         self.conn = conn
-        self.peer = peer
+        self._peer_name = peer_name
+        self._trusted: Trusted | None = None
         self.clock = clock
         self.wake: Wake = clock.wake
         self.sink = HttpSink(conn, date)
@@ -174,6 +184,14 @@ class Session:
             return False
         return await self._after()
 
+    def peer(self) -> Peer:
+        """Whose connection it is, and whether the present configuration believes it."""
+        trusted = self._rules().trusted
+        if trusted is not self._trusted:  # the first request, or there was a reload
+            self._trusted = trusted
+            self._peer = Peer.named(self._peer_name, trusted)
+        return self._peer
+
     def last(self) -> None:
         """An answer whose head has not gone out yet says that the connection ends with it."""
         if not self.sink.opened:
@@ -204,7 +222,7 @@ class Session:
         """An error before there was a request to speak of."""
         self.sink.keep_alive = False
         record = Record(new_id(), time.time())
-        record.peer, record.end_reason = self.peer.address, "refused"
+        record.peer, record.end_reason = self.peer().address, "refused"
         refuse(self.sink, error, None, record)
         self._refused(record)
 

@@ -5,6 +5,7 @@ Every command writes its answer with `write`; the daemon's log has a way of its 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -16,13 +17,18 @@ class Unwritable(Exception):
 
 
 def open_missing() -> None:
-    """Put /dev/null where a descriptor from 0 to 2 is closed: the first socket would be it."""
+    """Put /dev/null where a descriptor from 0 to 2 is closed: the first socket would be it.
+
+    What the encoding of standard output does not have becomes a question mark.
+    """
     for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(fd)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free one: `fd`
             setattr(sys, name, open(fd, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def write(data: str | bytes) -> None:

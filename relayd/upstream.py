@@ -265,6 +265,7 @@ class _Call:
     def _take(self, peek: Peek, verdict: Verdict) -> Verdict:
         """Show the peek what came, the end of the body included."""
         conn, body = self.conn, self.body
+        peek.flags = 0  # whoever was woken by something else has seen no content
         try:
             if conn.buffer:
                 verdict = peek.feed(body.feed(conn.take()))

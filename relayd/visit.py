@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from .admission import new_id, user_id
+from .config import Trusted
 from .errors import BadRequest, RelayError
 from .headers import is_request_id
 from .http1 import Request
@@ -27,6 +28,11 @@ class Peer:
 
     address: str
     trusted: bool
+
+    @classmethod
+    def named(cls, name: str, trusted: Trusted) -> Peer:
+        """The one at this address; "" is whoever is at a unix socket."""
+        return cls(name or "unix:", trusted.covers(name))
 
 
 class Left(Exception):

@@ -193,6 +193,12 @@ class Clock:
         self.expired = None
         self.alarm.set(when if when < self.deadline else self.deadline)  # noqa: FURB136  (`min` is slow)
 
+    def check(self) -> None:
+        """Raise `Interrupt` if there was one, or if the deadline is over."""
+        if self.now() >= self.deadline:
+            self.wake.interrupt(Why.DEADLINE)
+        self.wake.check()
+
     async def pause(self, seconds: float) -> None:
         """Wait that long; an interrupt ends it."""
         self.arm("pause", self.now() + seconds)

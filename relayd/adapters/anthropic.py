@@ -35,7 +35,8 @@ class Anthropic:
         return messages and provider.kind == "anthropic"
 
     def request(self, messages: bytes) -> bytes:
-        """Raises `Unsayable` for tool calls, audio and whatever else has no place here."""
+        """Raises `Unsayable` for tool calls, audio and whatever else has no place here, such as
+        messages that are all the system's."""
         try:
             given = json.loads(messages)
         except (ValueError, RecursionError) as exc:
@@ -44,15 +45,15 @@ class Anthropic:
         turns: list[dict[str, object]] = []
         for message in given:
             _add(message, system, turns)
+        if not turns:
+            raise Unsayable("messages of the system alone")
         body: dict[str, object] = {"max_tokens": MAX_TOKENS, "messages": turns, "stream": True}
         if system:
             body["system"] = "\n\n".join(system)
         return json.dumps(body, separators=(",", ":")).encode("ascii")
 
     def fields(self, provider: Provider) -> bytes:
-        """The version of the format, unless the provider's `headers` name one."""
-        if any(name.lower().encode("ascii") == VERSION for name, _ in provider.headers):
-            return b""
+        """The version of the format."""
         return VERSION + b": 2023-06-01\r\n"
 
     def event(self, name: bytes, data: bytes) -> Said:

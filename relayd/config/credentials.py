@@ -6,7 +6,7 @@ Every message names the place and never the value. Does not open files: it is gi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -98,9 +98,22 @@ def exposed(provider: Provider) -> dict[tuple[str, str], str]:
         pairs = parse_qsl(provider.query)
         found |= {("query", name): value for name, value in pairs if names_key(name)}
     for name, text in provider.extra_body:
-        if names_key(name) and name not in NO_KEYS and text.startswith(b'"'):
-            found["extra_body", name] = json.loads(text)
+        found |= {("extra_body", path): value for path, value in _keys(name, json.loads(text))}
     return found
+
+
+def _keys(path: str, value: object) -> Iterator[tuple[str, str]]:
+    """The texts at and below `path` that have the name of a key, with their paths."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from _keys(f"{path}.{name}", member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _keys(path, member)
+    elif isinstance(value, str):
+        name = path.rpartition(".")[2]
+        if names_key(name) and name not in NO_KEYS:
+            yield path, value
 
 
 def reason(error: OSError) -> str:

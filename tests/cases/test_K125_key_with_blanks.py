@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relayd.config import ConfigError, build
+from relayd.config import ConfigError
 from tests.support import scripts
 from tests.support.builders import chat
 from tests.support.gateway import CHAT, config_for, gateway
@@ -69,7 +69,7 @@ async def test_in_a_reload_it_leaves_the_running_configuration_in_place(value: s
         table = config_for(a)
         async with gateway(table, environ={"THE_KEY": "sk-abc"}) as g:
             with pytest.raises(ConfigError):
-                g.app.reload(build(table, "test.toml", {"THE_KEY": value}, lambda _: b""))
+                g.reload(table, {"THE_KEY": value})
             assert (await g.post(CHAT, chat())).status == 200
             assert a.requests[0].field("Authorization") == "Bearer sk-abc"
 

@@ -10,14 +10,9 @@ from typing import Any
 
 import pytest
 
-from relayd.config import build
-from tests.support.gateway import Gateway, config_for, gateway
+from tests.support.gateway import config_for, gateway
 from tests.support.provider import ScriptedProvider
 from tests.support.scripts import ok_json, slow, status
-
-
-def reload(g: Gateway, table: dict[str, Any]) -> None:
-    g.app.reload(build(table, "test.toml", {}, lambda _: b""))
 
 
 def capped(*providers: ScriptedProvider, turns: int, **sections: Any) -> dict[str, Any]:
@@ -34,7 +29,7 @@ async def test_a_user_that_used_up_its_turns_stays_refused(
         more = {"store": {"url": place}}
         async with gateway(capped(a, turns=2, **more)) as g:
             assert [(await g.chat()).status for _ in range(3)] == [200, 200, 429]
-            reload(g, capped(a, b, turns=2, **more) if added else capped(a, turns=2, **more))
+            g.reload(capped(a, b, turns=2, **more) if added else capped(a, turns=2, **more))
             assert (await g.chat()).status == 429
     assert len(a.requests) == 2
 
@@ -45,7 +40,7 @@ async def test_a_user_that_used_up_its_turns_stays_refused(
 async def test_a_new_limit_counts_what_was_used_before(limit: int, then: list[int]) -> None:
     async with ScriptedProvider(ok_json(), name="a") as a, gateway(capped(a, turns=3)) as g:
         assert [(await g.chat()).status for _ in range(3)] == [200] * 3
-        reload(g, capped(a, turns=limit))
+        g.reload(capped(a, turns=limit))
         assert [(await g.chat()).status for _ in then] == then
 
 
@@ -59,8 +54,8 @@ async def test_an_open_breaker_stays_open_and_its_provider_unasked() -> None:
         for _ in range(6):
             assert (await g.chat()).status == 200
         assert len(a.requests) == 5
-        reload(g, config_for(c, a, b, clocks={"idle": 5}))
-        reload(g, config_for(a, b, c))
+        g.reload(config_for(c, a, b, clocks={"idle": 5}))
+        g.reload(config_for(a, b, c))
         assert (await g.chat()).status == 200
         assert len(a.requests) == 5
 
@@ -73,7 +68,7 @@ async def test_requests_in_flight_still_take_their_places() -> None:
     ):
         first = asyncio.create_task(g.chat())
         await asyncio.sleep(1.0)
-        reload(g, config_for(a, b))
+        g.reload(config_for(a, b))
         assert (await g.chat()).field("X-Gateway-Provider") == "b"
         assert (await first).field("X-Gateway-Provider") == "a"
         assert len(a.requests) == 1
@@ -88,9 +83,9 @@ async def test_pooled_connections_of_unchanged_providers_are_used_again() -> Non
         gateway(config_for(a)) as g,
     ):
         await g.chat()
-        reload(g, config_for(a, b, clocks={"idle": 5}))
+        g.reload(config_for(a, b, clocks={"idle": 5}))
         await g.chat()
         assert a.connections == 1
-        reload(g, config_for(b))
+        g.reload(config_for(b))
         await asyncio.sleep(0.1)
         assert a.open == 0

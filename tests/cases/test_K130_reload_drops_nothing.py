@@ -7,21 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from relayd.cli import EX_CONFIG, main
-from relayd.config import build
 from tests.support.builders import chat, stream
-from tests.support.gateway import CHAT, Gateway, config_for, gateway
+from tests.support.gateway import CHAT, config_for, gateway
 from tests.support.loop import takes
 from tests.support.provider import ScriptedProvider
 from tests.support.scripts import ok_json, ok_stream, silent
-
-
-def reload(g: Gateway, table: dict[str, Any]) -> None:
-    g.app.reload(build(table, "test.toml", {}, lambda _: b""))
 
 
 @pytest.mark.parametrize("removed", [False, True], ids=["clocks changed", "provider removed"])
@@ -36,7 +30,7 @@ async def test_a_running_stream_goes_on_by_the_file_it_began_with(removed: bool)
         answer = await client.open_stream(CHAT, chat(stream=True))
         # By the new clocks 20 s of silence would end it, and so would its length.
         clocks = {"idle": 1.0, "first_content": 1.0, "deadline": 5.0}
-        reload(g, config_for(b if removed else a, clocks=clocks))
+        g.reload(config_for(b if removed else a, clocks=clocks))
         if removed:
             assert (await g.chat()).field("X-Gateway-Provider") == "b"
         await answer.read()
@@ -49,7 +43,7 @@ async def test_a_request_that_waits_for_its_first_byte_keeps_its_clocks_too() ->
         with takes(60.0):
             asking = asyncio.create_task(g.chat(stream=True))
             await asyncio.sleep(1.0)
-            reload(g, config_for(a, clocks={"first_content": 2.0}))
+            g.reload(config_for(a, clocks={"first_content": 2.0}))
             assert (await asking).status == 502
         with takes(2.0):
             assert (await g.chat(stream=True)).status == 502
@@ -64,7 +58,7 @@ async def test_an_exchange_fails_over_among_the_providers_it_began_with() -> Non
     ):
         asking = asyncio.create_task(g.chat())
         await asyncio.sleep(1.0)
-        reload(g, config_for(a, c))
+        g.reload(config_for(a, c))
         assert (await asking).field("X-Gateway-Provider") == "b"
 
 

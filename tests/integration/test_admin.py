@@ -447,7 +447,7 @@ async def test_a_reload_shows_the_new_providers_and_forgets_the_old_ones(tmp_pat
     ):
         await w.gateway.chat()
         await settled()
-        w.gateway.app.reload(build(config_for(b, c), "test.toml", {}, lambda path: b""))
+        w.gateway.reload(config_for(b, c))
         snapshot, got = await w.snapshot(), await w.figures()
     assert [provider["name"] for provider in snapshot["providers"]] == ["b", "c"]
     assert snapshot["providers"][0]["answers"] == 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support import builders
-from tests.support.client import RawClient, Response
+from tests.support.client import RawClient, Response, post
 from tests.support.gateway import Gateway, config_for, gateway
 from tests.support.loop import elapsed, takes
 from tests.support.provider import Peer, Request, Script, ScriptedProvider
@@ -270,6 +270,18 @@ async def test_content_rearms_idle() -> None:
         assert answer.body.endswith(builders.DONE)
 
 
+async def test_what_a_client_pipelines_does_not_rearm_idle() -> None:
+    async with pair(open_stream(CHAT.content), {"routing": {"commit": "answer"}}) as g:
+        async with g.client() as client:
+            await client.send(post(CHAT.path, CHAT.request(stream=True)))
+            with takes(60.0):
+                for _ in range(5):
+                    await asyncio.sleep(10.0)
+                    await client.send(b"\r\n")
+                answer = await client.response()
+            assert answer.field("X-Gateway-Provider") == "b"
+
+
 async def test_half_an_event_does_not_rearm_idle() -> None:
     async def drips(peer: Peer, _: Request) -> None:
         await peer.sse(CHAT.content, end=False)
@@ -341,6 +353,20 @@ async def test_the_deadline_bounds_a_backoff() -> None:
                 answer = await g.chat()
             assert answer.status == 429
             assert len(a.requests) == 3
+
+
+async def test_after_the_deadline_nobody_is_asked() -> None:
+    request = post(CHAT.path, CHAT.request())
+    async with ScriptedProvider(ok(), name="a") as a:
+        config = config_for(a, clocks={"deadline": 20.0}, quota={"daily_turns": 5})
+        async with gateway(config) as g, g.client() as client:
+            await client.send(request[:-1])
+            await asyncio.sleep(30.0)  # `body` gives it 60
+            await client.send(request[-1:])
+            answer = await client.response()
+            assert (answer.status, answer.error["code"]) == (504, "deadline_exceeded")
+            assert a.connections == 0
+            assert g.exchange["turn"] == "refunded"
 
 
 async def test_the_deadline_is_600_s_and_counts_the_stream() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from relayd.config import build
 from tests.support import builders
 from tests.support.gateway import Gateway, config_for, gateway
 from tests.support.provider import Script, ScriptedProvider
@@ -234,6 +233,15 @@ async def test_an_untrusted_peer_does_not_choose_its_user() -> None:
             assert {line["user"] for line in g.exchanges} == {"anonymous"}
 
 
+async def test_a_reload_changes_whom_an_open_connection_may_speak_for() -> None:
+    async with ScriptedProvider(ok(), name="a") as a, gateway(capped(a)) as g:
+        async with g.client() as client:
+            for trusted, user in ((["127.0.0.1"], "ann"), ([], "anonymous")) * 2:
+                g.reload(capped(a, server={"trusted_proxies": trusted}))
+                await client.post_json(CHAT.path, CHAT.request(), {"X-User-Id": "ann"})
+                assert g.exchanges[-1]["user"] == user
+
+
 async def test_a_user_who_is_named_twice_is_nobody() -> None:
     async with ScriptedProvider(ok(), name="a") as a, gateway(capped(a)) as g:
         answer = await g.post(
@@ -277,8 +285,8 @@ async def test_turns_survive_a_reload_and_a_lower_cap_holds_at_once() -> None:
             await g.chat()
             await g.chat()
             table = capped(a, cap=2)
-            g.app.reload(build(table, "test.toml", {}, lambda path: b""))
+            g.reload(table)
             assert (await g.chat()).status == 429
-            g.app.reload(build(capped(a, cap=3), "test.toml", {}, lambda path: b""))
+            g.reload(capped(a, cap=3))
             assert (await g.chat()).status == 200
             assert (await g.chat()).status == 429

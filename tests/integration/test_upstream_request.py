@@ -224,6 +224,23 @@ async def test_headers_of_a_provider_are_added() -> None:
     assert request.field("X-Title") == "A"
 
 
+@pytest.mark.parametrize("path", ["", "/v1/chat"])
+async def test_what_headers_of_a_provider_set_a_client_does_not(path: str) -> None:
+    request = await received(
+        {"messages": [{"role": "user", "content": "hi"}]} if path else None,
+        {"Anthropic-Version": "2023-06-01", "Anthropic-Beta": "b", "traceparent": TRACE},
+        MESSAGES,
+        path=path,
+        kind="anthropic",
+        surfaces=["messages"],
+        model="m",
+        headers={"Anthropic-version": "2030-01-01"},
+    )
+    assert request.field("anthropic-version") == "2030-01-01"
+    assert request.field("anthropic-beta") == (None if path else "b")
+    assert request.field("traceparent") == TRACE
+
+
 async def test_the_clients_query_is_not_forwarded_and_the_providers_own_is() -> None:
     request = await received(path=CHAT.path + "?api_key=SEKRET&x=1")
     assert request.target == CHAT.path

@@ -148,6 +148,14 @@ async def test_a_full_disk_under_stdout_is_one_line(
     assert (code, err) == (1, [FULL])
 
 
+async def test_what_the_encoding_of_stdout_does_not_have_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "\N{SNOWMAN}").mkdir()
+    file = config_file(tmp_path / "\N{SNOWMAN}", GOOD)
+    found = await run("check", "-c", file, PYTHONIOENCODING="latin-1")
+    assert (found.code, found.err) == (0, "")
+    assert "/?/config.toml: ok" in found.out
+
+
 async def test_a_full_disk_under_stdout_fails_who_asks_a_daemon(
     tmp_path: Path, free_port: int
 ) -> None:

@@ -65,6 +65,15 @@ class Gateway:
         async with self.client() as client:
             return await client.get(path, fields)
 
+    def reload(
+        self,
+        config: Mapping[str, Any],
+        environ: Mapping[str, str] | None = None,
+        read_file: Callable[[str], bytes] = lambda path: Path(path).read_bytes(),
+    ) -> None:
+        """Go on with this table."""
+        self.app.reload(build(dict(config), "test.toml", environ or {}, read_file))
+
     @property
     def exchanges(self) -> list[dict[str, Any]]:
         """The log lines of exchanges, oldest first."""

@@ -164,12 +164,14 @@ def test_an_error_of_the_system_without_words_is_named_by_its_class() -> None:
 def test_what_stands_in_the_file_under_the_name_of_a_key_is_masked_too() -> None:
     text = ONE + 'query = { api_key = "S3/CR3T", api-version = "2024" }\n'
     text += 'headers = { X-Auth-Token = "T0K3N", X-Title = "app" }\n'
-    text += 'extra_body = { token = "B0DY", max_tokens = 5, prompt_cache_key = "app", key = 7 }\n'
+    text += 'extra_body = { token = "B0DY", max_tokens = 5, prompt_cache_key = "app", key = 7, '
+    text += 'tools = [{ headers = { x_api_key = "D33P" }, type = "mcp" }] }\n'
     found = config(text)
-    assert found.secrets == {"S3/CR3T", "T0K3N", "B0DY"}
+    assert found.secrets == {"S3/CR3T", "T0K3N", "B0DY", "D33P"}
     assert [warning.split(" has ")[0] for warning in found.warnings] == [
         'provider[one].headers: "X-Auth-Token"',
         'provider[one].query: "api_key"',
         'provider[one].extra_body: "token"',
+        'provider[one].extra_body: "tools.headers.x_api_key"',
     ]
     assert all(Masker(found.secrets)(warning) == warning for warning in found.warnings)

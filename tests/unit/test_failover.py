@@ -190,7 +190,7 @@ def test_what_a_provider_said_last_counts() -> None:
     assert isinstance(verdict, errors.UpstreamRateLimited)
     assert verdict.retry_after == 40
     course = plan(A, B, retries=1)
-    play(course, BROKEN, limited(60.0), limited(30.0))
+    play(course, BROKEN, limited(60.0), limited(50.0), limited(30.0))
     assert course.verdict().retry_after == 30
 
 
@@ -375,6 +375,15 @@ def test_when_all_rest_nobody_is_asked_and_the_client_is_told_when() -> None:
     error = verdict(ready=standing(a=RESTING, b=RESTING, c=Ready(Standing.RESTING, 0.1)))
     assert isinstance(error, errors.UpstreamRateLimited)
     assert error.retry_after == 1
+
+
+def test_who_was_not_asked_is_not_limited() -> None:
+    assert isinstance(verdict(LIMITED, LIMITED, max_attempts=2), errors.UpstreamError)
+    assert isinstance(verdict(LIMITED, retries=1, max_attempts=1), errors.UpstreamError)
+    assert isinstance(verdict(LIMITED, statuses=(500,)), errors.UpstreamError)
+    course = plan(A, statuses=(500,))
+    play(course, LIMITED)
+    assert isinstance(course.verdict(), errors.UpstreamRateLimited)
 
 
 @pytest.mark.parametrize("other", [OPEN, FULL])

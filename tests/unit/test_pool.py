@@ -73,13 +73,16 @@ def test_room_is_made_where_nobody_has_asked_for_longest() -> None:
     assert len(idle) == 1
 
 
-def test_a_smaller_size_after_a_reload_holds_from_the_next_connection_on() -> None:
+def test_a_smaller_size_after_a_reload_holds_at_once() -> None:
     idle, lines = pool(size=3), [Line() for _ in range(4)]
-    for line in lines[:3]:
-        idle.give(HERE, line, 0.0)
-    idle.size = 1
-    idle.give(HERE, lines[3], 0.0)
+    for line, at in zip(lines[:3], (3.0, 1.0, 2.0), strict=True):
+        idle.give(HERE if at == 3.0 else THERE, line, at)
+    idle.configure(1, 60.0, 300.0)
+    assert [line.closed for line in lines] == [0, 1, 1, 0]
+    idle.give(HERE, lines[3], 4.0)
     assert [line.closed for line in lines] == [1, 1, 1, 0]
+    idle.configure(0, 60.0, 300.0)
+    assert len(idle) == 0
 
 
 def test_size_zero_keeps_nothing() -> None:
