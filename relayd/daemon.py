@@ -22,7 +22,7 @@ from . import __version__
 from .activation import estate, given_sockets, open_doors
 from .app import App
 from .breaker import State
-from .config import Config, ConfigError
+from .config import Config, ConfigError, Problem
 from .engine import where
 from .handover import HandoverFailed, Predecessor, successor
 from .logsink import StreamSink
@@ -47,12 +47,14 @@ GRACE = 2.0
 """Seconds for which an old generation, after its last exchange, waits for requests on connections
 that are kept alive: nginx may have sent one just now, and would answer 502 if it met a close."""
 
+ADMIN = "admin.listen"
+
 FIXED: dict[str, Callable[[Config], object]] = {
     "server.loop": lambda c: c.server.loop,
     "server.listen": lambda c: c.server.listen,
     "server.unix_mode": lambda c: c.server.unix_mode,
     "server.reuse_port": lambda c: c.server.reuse_port,
-    "admin.listen": lambda c: c.admin.listen,
+    ADMIN: lambda c: c.admin.listen,
     "store.url": lambda c: c.store.url,
     "store.timeout": lambda c: c.store.timeout,
     "store.prefix": lambda c: c.store.prefix,
@@ -60,7 +62,7 @@ FIXED: dict[str, Callable[[Config], object]] = {
 """What a running process cannot change."""
 
 INHERITED = ("server.listen", "server.unix_mode", "server.reuse_port")
-"""What not even its next generation can: the sockets stay as they are."""
+"""What not even its next generation can: the sockets stay as they are; so does `ADMIN`'s."""
 
 
 class Daemon:
@@ -262,7 +264,8 @@ class Daemon:
         try:
             if self._read_again is not None:
                 # A file that is wrong is told here, where the log is read.
-                for warning in self._fixed(INHERITED, usable(self._read_again())):
+                keys = (*INHERITED, ADMIN) if self._app.admin is not None else INHERITED
+                for warning in self._fixed(keys, usable(self._read_again())):
                     self._log.event("warning", "config", warning)
             if self._app.config.store.url == "memory:" and self._app.config.capped:
                 self._log.event("warning", "upgrade", 'store.url = "memory:": turns begin anew')
@@ -279,10 +282,16 @@ class Daemon:
         self._stop.set()
 
 
+def remedy(problem: Problem) -> str:
+    """What else to do about it where relayd runs already, and every check by hand finds it good."""
+    frozen = problem.path.endswith("_env")
+    return "; a running relayd has the variables of its start: restart it" if frozen else ""
+
+
 def _problems(exc: Exception) -> list[str]:
     """What can be said of an error; nothing of one that is not meant to be read."""
     if isinstance(exc, ConfigError):
-        return [str(problem) for problem in exc.problems]
+        return [str(problem) + remedy(problem) for problem in exc.problems]
     return [str(exc)] if isinstance(exc, HandoverFailed) else [where(exc)]
 
 

@@ -2,7 +2,7 @@
 
 O_NONBLOCK belongs to the open file description, which stdout shares with the shell, with stderr
 or with the next generation, so no flag is changed here: sockets are sent to with MSG_DONTWAIT,
-pipes are written when poll says so, files and terminals directly. Does not know what a line says.
+pipes and terminals are written when poll says so, files directly. Does not know what a line says.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _open(fd: int) -> _Out:
     mode = os.fstat(fd).st_mode
     if stat.S_ISSOCK(mode):
         return _socket(socket.socket(fileno=os.dup(fd)))
-    if stat.S_ISFIFO(mode):
+    if stat.S_ISFIFO(mode) or os.isatty(fd):
         return _pipe(fd)
     own = os.dup(fd)
     return _Out(own, CHUNK_BYTES, lambda data: os.write(own, data), lambda: os.close(own))
@@ -214,10 +214,13 @@ def _pipe(fd: int) -> _Out:
     """A pipe that poll calls writable takes `PIPE_BUF` bytes without blocking, O_NONBLOCK or not.
 
     Another writer of the same pipe could come between, so a description of our own, with
-    O_NONBLOCK, is better. Where the pipe belongs to another user that is refused.
+    O_NONBLOCK, is better. Where the pipe belongs to another user that is refused. A terminal is
+    written like one: who stops it (Ctrl-S) would stop relayd.
     """
     try:
-        own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        own = os.open(
+            f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+        )
     except OSError:
         own = os.dup(fd)
     ready = select.poll()

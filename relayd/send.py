@@ -43,13 +43,15 @@ def send(config: Config, path: str, surface: str, user: str | None, trace: str |
     except OSError as exc:
         _say(f"relayd: {path}: cannot be read: {reason(exc)}")
         return EX_FAILED
+    if trace is not None and not _tell("", trace):
+        return EX_FAILED  # before anything is paid for
     journal = _Journal(config)
     done = False
     try:
         done = asyncio.run(_send(alone(config), journal, body, Surface(surface), user))
     except Unwritable as exc:
         _say(f"relayd: {exc}")
-    told = _tell(journal.trace(), trace)
+    told = _tell(json.dumps(journal.trace()) + "\n", trace)
     return 0 if done and told and journal.complete else EX_FAILED
 
 
@@ -82,8 +84,7 @@ async def _send(
     return True
 
 
-def _tell(trace: dict[str, Any], file: str | None) -> bool:
-    line = json.dumps(trace) + "\n"
+def _tell(line: str, file: str | None) -> bool:
     if file is None:
         sys.stderr.write(line)
         return True

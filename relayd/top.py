@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
@@ -75,7 +76,7 @@ def top(asked: str | Config, once: bool) -> int:
     except (Unreachable, ValueError) as exc:
         sys.stderr.write(f"relayd: {exc}\n")
         return 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return 0
     return 0
 
@@ -96,6 +97,9 @@ def _place(asked: str | Config) -> tuple[Listen, bool]:
 async def _show(listen: Listen, tls: bool, live: bool) -> None:
     colours = live and "NO_COLOR" not in os.environ
     entered = False
+    if live and (task := asyncio.current_task()):
+        for number in (signal.SIGTERM, signal.SIGHUP):  # no less an end than Ctrl-C
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:
         async with aclosing(snapshots(listen, tls)) as stream:
             async for snapshot in stream:

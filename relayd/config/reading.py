@@ -56,7 +56,7 @@ def load(
     except OSError as error:
         denied = isinstance(error, PermissionError)
         text = f"cannot be read: {reason(error)}" + ("" if denied else f"; {missing}")
-        raise ConfigError([Problem(path, "", text)]) from error
+        raise ConfigError([Problem(path or "''", "", text)]) from error
     except UnicodeDecodeError as error:
         text = f"expected UTF-8, got something else at byte {error.start}"
         raise ConfigError([Problem(path, "", text)]) from error

@@ -42,6 +42,15 @@ ROOM = 262_144
 """Bytes that must be free when the file is opened: roughly what a batch of steps may add at most.
 With less, a store on a full disk would come back only to fail at the first step, ever again."""
 
+REMEDIES = {
+    sqlite3.SQLITE_CANTOPEN: "create its folder, and let relayd write there",
+    sqlite3.SQLITE_READONLY: "let relayd write to it and to its folder",
+    sqlite3.SQLITE_NOTADB: "move it away",
+    sqlite3.SQLITE_CORRUPT: "move it away",
+    sqlite3.SQLITE_FULL: "make room on its disk",
+}
+"""What to do where the file cannot be used."""
+
 VERSION = 2
 """`user_version` of the file; another one is refused rather than guessed at."""
 
@@ -103,12 +112,15 @@ class SqliteStore:
     async def _do(self, act: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
             raise StoreAway("sqlite: closed", asked=False)
-        done = self._ask(act)
         if self._thread is None:
             # A daemon thread: a disk that hangs must not keep the process from ending.
-            self._thread = threading.Thread(target=self._file.run, name="relayd-store", daemon=True)
-            self._thread.start()
-        return await done
+            thread = threading.Thread(target=self._file.run, name="relayd-store", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # TasksMax=, or no memory; the next step may have luck
+                raise StoreAway(f"sqlite: {error}", asked=False) from error
+            self._thread = thread
+        return await self._ask(act)
 
     def _ask(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
@@ -149,7 +161,7 @@ class _File:
             results = self._transaction(batch)
         except Exception as error:  # noqa: BLE001  # the thread must outlive whatever one step does
             self._drop()
-            away = StoreAway(f"sqlite: {type(error).__name__}: {error}")
+            away = StoreAway(f"sqlite: {type(error).__name__}: {error}{_remedy(error)}")
             away.__cause__ = error
             _deliver([(step, None, away) for step in batch])
         else:
@@ -176,6 +188,11 @@ class _File:
             with contextlib.suppress(sqlite3.Error):
                 db.rollback()
             db.close()
+
+
+def _remedy(error: Exception) -> str:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF  # without its details
+    return f": {REMEDIES[code]}" if code in REMEDIES else ""
 
 
 def _files(path: str) -> list[tuple[int, int] | None]:

@@ -6,6 +6,7 @@ import asyncio
 import resource
 import sqlite3
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -141,11 +142,25 @@ async def test_a_file_of_another_version_is_refused(
 
 async def test_a_folder_that_is_missing_is_an_absence(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "missing" / "state.db"))
-    with pytest.raises(StoreAway, match="unable to open"):
+    with pytest.raises(StoreAway, match="unable to open database file: create its folder"):
         await store.read(0.0)
     (tmp_path / "missing").mkdir()
     assert await spend(store, "1") == 1
     await store.close()
+
+
+async def test_a_thread_that_cannot_be_started_is_an_absence(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "start", refused)
+        with pytest.raises(StoreAway, match="start new thread") as caught:
+            await store.read(0.0)
+        assert not caught.value.asked
+    assert await spend(store, "1") == 1
 
 
 async def test_a_file_that_was_deleted_is_an_absence_and_then_a_new_one(

@@ -302,7 +302,7 @@ async def test_a_wrong_url_is_told_with_its_option(url: str) -> None:
 async def test_an_empty_name_of_a_file_is_not_the_default() -> None:
     result = await run("check", "-c", "")
     assert result.code == 78
-    assert result.err.startswith("cannot be read: ")
+    assert result.err.startswith("'': cannot be read: ")
     assert result.err.endswith("; name the file with -c or RELAYD_CONFIG\n")
 
 
@@ -378,6 +378,15 @@ async def test_send_reads_stdin_and_takes_surface_user_and_trace_file(tmp_path: 
     assert json.loads(result.out) == {"data": [1]}
     assert json.loads(trace.read_text())["provider"] == "a"
     assert a.requests[0].target == "/v1/embeddings"
+
+
+async def test_send_asks_nobody_where_its_trace_cannot_be_written(tmp_path: Path) -> None:
+    async with ScriptedProvider(ok()) as a:
+        file, request = config_file(tmp_path, a), request_file(tmp_path)
+        result = await run("send", "-c", file, request, "--trace", str(tmp_path / "no" / "trace"))
+        assert result.code == 1
+        assert result.err.endswith("/no/trace: cannot be written: no such file or directory\n")
+        assert a.connections == 0
 
 
 async def test_send_counts_no_turn_and_asks_no_shared_store(tmp_path: Path) -> None:

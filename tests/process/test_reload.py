@@ -127,7 +127,7 @@ async def test_what_is_unchanged_keeps_its_connections_and_its_breaker(tmp_path:
     [
         ("not toml", "not TOML"),
         ("[server]\nlistn = 1\n", "server.listn: unknown key"),
-        ("[[provider]]\nname = 'groq'\nkey_env = 'NOT_THERE'\n", "variable NOT_THERE is not set"),
+        ("[[provider]]\nname = 'groq'\nkey_env = 'NOT_THERE'\n", "NOT_THERE is not set; a running"),
         (None, "cannot be read"),
     ],
     ids=["syntax", "key", "secret", "missing"],

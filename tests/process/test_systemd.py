@@ -21,7 +21,7 @@ from tests.support.gateway import CHAT
 from tests.support.provider import ScriptedProvider
 from tests.support.real import POLL, PROJECT, READY_CAP, Running, free_port
 from tests.support.scripts import ok_json
-from tests.support.service import Streams, asking, config, readers
+from tests.support.service import Streams, asking, config, exists, readers
 
 RUNNER = PROJECT / "tests" / "support" / "systemd_ns.sh"
 NEEDED = ("unshare", "nsenter", "systemctl", "pgrep")
@@ -359,6 +359,26 @@ async def test_the_sockets_of_systemd_outlive_a_restart(unit: Unit) -> None:
             else:
                 await systemd.do("restart", "relayd")
         assert os.stat(path).st_ino == status.st_ino
+        await systemd.do("stop", "relayd.socket", "relayd")
+
+
+async def test_a_service_that_is_started_again_has_its_sockets_again(unit: Unit) -> None:
+    systemd = unit.systemd
+    other = "[Socket]\nListenStream=\nListenStream=/run/relayd.sock\n"
+    systemd.drop_in("relayd.socket", other)
+    unit.write(more="nonsense = 1")
+    await systemd.do("daemon-reload")
+    await systemd.do("enable", "--now", "relayd.socket")
+    async with ScriptedProvider(ok_json(), name="a") as a:
+        async with RawClient(f"{systemd.root}/run/relayd.sock"):  # starts it, again and again
+            await systemd.is_("ActiveState", "failed", "relayd.socket")
+        assert not exists(f"{systemd.root}/run/relayd.sock")
+        unit.write(a)
+        await systemd.do("reset-failed", "relayd*")
+        await systemd.do("start", "relayd")
+        async with RawClient(f"{systemd.root}/run/relayd.sock") as client:
+            assert (await client.post_json(CHAT, chat())).status == 200
+        await systemd.do("disable", "relayd.socket")
         await systemd.do("stop", "relayd.socket", "relayd")
 
 

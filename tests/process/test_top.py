@@ -150,8 +150,9 @@ class Terminal:
         os.close(self.theirs)
 
 
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_in_a_terminal_it_is_live_until_interrupted_and_leaves_no_trace(
-    tmp_path: Path,
+    tmp_path: Path, by: signal.Signals
 ) -> None:
     async with running(tmp_path, f'"unix:{tmp_path}/admin.sock"'):
         terminal = Terminal()
@@ -162,7 +163,7 @@ async def test_in_a_terminal_it_is_live_until_interrupted_and_leaves_no_trace(
             terminal.drawn = ""
             await terminal.until("of-the-test")  # drawn again, in the same place
             assert ENTER not in terminal.drawn
-            process.send_signal(signal.SIGINT)
+            process.send_signal(by)
             await terminal.until(LEAVE)
             _, errors = await process.communicate()
         finally:

@@ -131,6 +131,19 @@ async def test_the_admin_listener_goes_too(tmp_path: Path) -> None:
         assert not exists(admin)
 
 
+async def test_an_admin_listener_that_the_file_has_dropped_is_told(tmp_path: Path) -> None:
+    place, admin = Place.free(tmp_path), str(tmp_path / "admin.sock")
+    async with ScriptedProvider(name="a") as a:
+        with_admin = config([place.tcp], a, more=f'[admin]\nlisten = ["unix:{admin}"]')
+        async with generations(tmp_path, config([place.tcp], a)) as daemon:
+            (tmp_path / "config.toml").write_text(with_admin)
+            await daemon.upgrade()  # which binds it
+            assert "has changed" not in daemon.running.output
+            (tmp_path / "config.toml").write_text(config([place.tcp], a))
+            await daemon.upgrade()
+            await daemon.line('"event":"config"', "admin.listen has changed: it needs a restart")
+
+
 async def test_the_manager_hears_of_it_and_then_only_the_new_one(tmp_path: Path) -> None:
     place = Place.free(tmp_path)
     async with ScriptedProvider(name="a") as a, Manager(tmp_path) as manager:

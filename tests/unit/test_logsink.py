@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import select
 import socket
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -215,6 +217,28 @@ async def test_a_socket_gets_everything_and_keeps_its_flags() -> None:
         assert got == expected
         assert os.get_blocking(ours.fileno())
         sink.close()
+
+
+async def test_a_terminal_that_is_stopped_does_not_stop_the_loop() -> None:
+    ours, theirs = os.openpty()
+    os.set_blocking(ours, False)
+    sink = StreamSink(theirs)
+    try:
+        termios.tcflow(theirs, termios.TCOOFF)  # Ctrl-S
+        for line in lines(2000):
+            sink.write(line)
+        await asyncio.sleep(0.05)
+        termios.tcflow(theirs, termios.TCOON)
+        got = b""
+        while got.count(b"\n") < 2000:
+            await asyncio.sleep(0.01)
+            with contextlib.suppress(BlockingIOError):
+                got += os.read(ours, 65536)
+        assert got.replace(b"\r", b"") == b"".join(lines(2000))
+    finally:
+        sink.close()
+        os.close(ours)
+        os.close(theirs)
 
 
 async def test_lines_are_kept_whole_within_one_write(pipe: Pipe) -> None:
