@@ -155,8 +155,8 @@ class InvalidKey(RequestFault):
     code = "invalid_api_key"
     words = "no valid API key was sent: use the header Authorization: Bearer KEY"
 
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message, fields=((b"WWW-Authenticate", b"Bearer"),))
+    def __init__(self) -> None:
+        super().__init__(fields=((b"WWW-Authenticate", b"Bearer"),))
 
 
 class NotFound(RequestFault):
@@ -194,12 +194,12 @@ class RateLimited(RequestFault):
     words = "the daily turns of this user are used up"
     again = False
 
-    def __init__(self, message: str | None = None, *, limit: int, retry_after: int) -> None:
+    def __init__(self, *, limit: int, retry_after: int) -> None:
         fields = (
             (b"RateLimit", f'"turns";r=0;t={retry_after}'.encode("ascii")),
             (b"RateLimit-Policy", f'"turns";q={limit};w=86400'.encode("ascii")),
         )
-        super().__init__(message, retry_after=retry_after, fields=fields)
+        super().__init__(retry_after=retry_after, fields=fields)
 
 
 class ProviderRefused(RequestFault):
@@ -282,7 +282,7 @@ class StoreUnavailable(RelayFault):
 
 
 class Draining(RelayFault):
-    """relayd is stopping and this connection is new."""
+    """relayd is stopping: this connection is new, or its request could not be finished."""
 
     status = 503
     code = "draining"
@@ -298,8 +298,8 @@ class Overloaded(RelayFault):
     words = "too many requests are open at the moment"
     close = True
 
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message, retry_after=1)
+    def __init__(self) -> None:
+        super().__init__(retry_after=1)
 
 
 ANTHROPIC_TYPES = {

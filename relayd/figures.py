@@ -50,7 +50,8 @@ METRICS: dict[str, tuple[str, Labels]] = {
         ("route",),
     ),
     "tokens": (
-        "LLM tokens as the providers counted them; cached ones are part of the input.",
+        "LLM tokens as the providers counted them; of OpenAI's input the cached ones are a part, "
+        "beside Anthropic's they stand apart.",
         ("provider", "kind"),
     ),
     "cost_dollars": (

@@ -130,15 +130,15 @@ def listed(first: dict[bytes, bytes], fields: Fields, name: bytes) -> bytes:
 def closes(first: dict[bytes, bytes], fields: Fields) -> bool:
     """Whether `Connection` says so, in any of its fields."""
     options = listed(first, fields, b"connection").lower()
-    return options != b"keep-alive" and b"close" in tokens(options)
+    return options != b"keep-alive" and b"close" in members(options)
 
 
 def connection_names(first: dict[bytes, bytes], fields: Fields) -> set[bytes]:
     """What `Connection` names: these fields are of the connection, not of the message."""
-    return set(tokens(listed(first, fields, b"connection")))
+    return set(members(listed(first, fields, b"connection")))
 
 
-def tokens(value: bytes) -> list[bytes]:
+def members(value: bytes) -> list[bytes]:
     """The members of a comma list, in lower case, without the empty ones."""
     return [item for item in (part.strip(b" \t").lower() for part in value.split(b",")) if item]
 
@@ -147,7 +147,7 @@ def is_coded(first: dict[bytes, bytes], fields: Fields) -> bool:
     """Whether a body has a content coding; `first` has the first value of each field's name."""
     if b"content-encoding" not in first:
         return False
-    codings = tokens(listed(first, fields, b"content-encoding"))
+    codings = members(listed(first, fields, b"content-encoding"))
     return any(coding != b"identity" for coding in codings)
 
 

@@ -19,7 +19,7 @@ import h11
 
 from . import errors
 from .framing import Body, Chunked, Length
-from .headers import MAX_FIELDS, TOKEN, VISIBLE, Fields, Head, closes, listed, tokens
+from .headers import MAX_FIELDS, TOKEN, VISIBLE, Fields, Head, closes, listed, members
 from .knownlines import FRAMING, KnownLines, Start
 
 _HOST = TOKEN.translate(None, b"#^`|") + b"(),;=:[]"  # of a name, an address and a port
@@ -137,7 +137,7 @@ def _refusal(exc: h11.RemoteProtocolError, head: bytes) -> errors.RelayError:
     # h11 stops at a coding that it does not know: framing that is wrong besides comes first.
     start, *lines = head.lower().split(b"\r\n")
     named = [(name, value) for name, _, value in (line.partition(b":") for line in lines)]
-    codings = tokens(b",".join(value for name, value in named if name == b"transfer-encoding"))
+    codings = members(b",".join(value for name, value in named if name == b"transfer-encoding"))
     if start.endswith(b"/1.0") or b"content-length" in dict(named):
         return errors.BadFraming(_CODED_TWICE)
     if not codings or b"chunked" in codings[:-1]:

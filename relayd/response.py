@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .framing import Body, Chunked, Length, UntilClose
-from .headers import MAX_FIELDS, TOKEN, VISIBLE, Field, Fields, Head, closes, listed, tokens
+from .headers import MAX_FIELDS, TOKEN, VISIBLE, Field, Fields, Head, closes, listed, members
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ def _framed(version: bytes, status: int, fields: Fields) -> ResponseHead:
     first = dict(reversed(fields))
     codings: list[bytes] = []
     if b"transfer-encoding" in first:
-        codings = tokens(listed(first, fields, b"transfer-encoding")) or [b""]
+        codings = members(listed(first, fields, b"transfer-encoding")) or [b""]
     announced = b"content-length" in first
     length = None
     if announced and not codings:

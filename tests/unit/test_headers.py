@@ -19,8 +19,8 @@ from relayd.headers import (
     is_traceparent,
     listed,
     may_end,
+    members,
     returning,
-    tokens,
 )
 from relayd.surfaces import Surface
 
@@ -143,8 +143,8 @@ def test_connection_may_come_in_several_lines() -> None:
 
 
 def test_a_list_has_its_members_in_lower_case_without_the_empty_ones() -> None:
-    assert tokens(b" A,\tb ,,c d, ") == [b"a", b"b", b"c d"]
-    assert tokens(b"") == []
+    assert members(b" A,\tb ,,c d, ") == [b"a", b"b", b"c d"]
+    assert members(b"") == []
 
 
 @pytest.mark.parametrize(
