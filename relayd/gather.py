@@ -69,17 +69,21 @@ class Gather:
         self.on = dense
 
 
-class Pauses:
-    """A `Gather` for a loop that looks by itself, as uvloop does, and is told of each read.
+class Pauses(Gather):
+    """One for a loop that looks by itself, as uvloop does, and is told of each read.
 
     Whether others have asked for a turn meanwhile cannot be seen: theirs may come a `PAUSE` later.
     """
 
-    __slots__ = ("_asked", "_before", "_call_soon", "_gather", "_reads")
+    __slots__ = ("_asked", "_before", "_call_soon", "_reads")
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object], gather: Gather) -> None:
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(clock)
         self._call_soon = call_soon
-        self._gather = gather
         self._reads = 0
         self._before = 0
         self._asked = False  # for a turn
@@ -87,8 +91,10 @@ class Pauses:
     def read(self) -> None:
         """One read."""
         self._reads += 1
-        self._gather.seen(1)
-        if self._gather.on and not self._asked:
+        self._seen += 1
+        if self._seen >= SPAN:
+            self._judge()
+        if self.on and not self._asked:
             self._asked = True
             self._call_soon(self._looked)
 
@@ -102,7 +108,7 @@ class Pauses:
             self._looked()
             return
         self._asked = False
-        if self._gather.pays():
+        if self.pays():
             time.sleep(PAUSE)
 
 

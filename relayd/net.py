@@ -178,7 +178,7 @@ class Conn(asyncio.Protocol):
         if len(data) > READ_SIZE and not self._paused and not self.transport.is_closing():
             self.transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._next_turn)
-        self._received(data)
+        (self._sink or self._received)(data)
 
     def _next_turn(self) -> None:
         if not self._paused and not self.transport.is_closing():
@@ -288,11 +288,13 @@ class Conn(asyncio.Protocol):
         self.silence()
         if self.pending():
             self._see_out(Stall(self.untaken, LAST_WORDS, asyncio.get_running_loop().time()))
+        self.write = discard  # uvloop would send it behind what is pending
         self.transport.close()
 
     def abort(self) -> None:
         """Close now; what is not yet sent is lost."""
         self.silence()
+        self.write = discard
         if not self.lost:
             self.transport.abort()
 
@@ -311,8 +313,11 @@ class Conn(asyncio.Protocol):
         self.abort()
 
     def _write(self, data: bytes) -> None:
-        if not self.transport.is_closing():  # uvloop would raise
+        try:
             self.transport.write(data)
+        except RuntimeError:  # so uvloop tells that it is closed
+            if not self.transport.is_closing():
+                raise
 
     def _end(self) -> None:
         self.ended = True

@@ -12,7 +12,7 @@ import select
 from collections.abc import Callable
 
 from .config import Config, ConfigError, Loop, Problem
-from .gather import PAUSES, Gather, Pauses
+from .gather import PAUSES, Pauses
 from .stores import open_store
 
 SPARE_FILES = 192
@@ -84,7 +84,7 @@ def uv_loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    setattr(loop, PAUSES, Pauses(loop.call_soon, Gather()))
+    setattr(loop, PAUSES, Pauses(loop.call_soon))
     return loop
 
 

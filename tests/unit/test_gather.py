@@ -122,15 +122,15 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seconds
 
 
-def dense() -> Gather:
-    gather = Gather(lambda: 0.0)
-    gather.on = True
-    return gather
+def dense(loop: Looks, clock: Callable[[], float] = lambda: 0.0) -> Pauses:
+    pauses = Pauses(loop.call_soon, clock)
+    pauses.on = True
+    return pauses
 
 
 def test_a_pause_follows_a_look_that_found_nothing_more(slept: list[float]) -> None:
     loop = Looks()
-    pauses = Pauses(loop.call_soon, dense())
+    pauses = dense(loop)
     pauses.read()
     pauses.read()
     loop.look()
@@ -148,7 +148,7 @@ def test_a_pause_follows_a_look_that_found_nothing_more(slept: list[float]) -> N
 def test_rare_events_ask_for_no_turn(slept: list[float]) -> None:
     loop = Looks()
     clock = Clock()
-    pauses = Pauses(loop.call_soon, Gather(clock))
+    pauses = Pauses(loop.call_soon, clock)
     for _ in range(4 * SPAN):
         clock.now += 2 / RATE
         pauses.read()
@@ -158,9 +158,7 @@ def test_rare_events_ask_for_no_turn(slept: list[float]) -> None:
 
 def test_what_has_ceased_is_not_waited_for(slept: list[float]) -> None:
     loop, clock = Looks(), Clock()
-    gather = Gather(clock)
-    gather.on = True
-    pauses = Pauses(loop.call_soon, gather)
+    pauses = dense(loop, clock)
     pauses.read()
     clock.now += 1
     for _ in range(3):
