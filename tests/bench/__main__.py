@@ -115,6 +115,7 @@ def run(targets: list[str], names: list[str], rounds: int) -> Results:
         command = [sys.executable, str(runner()), "--rounds", str(rounds), "--out", out]
         command += ["--scenarios", ",".join(names), "--go", go, *targets]
         env = os.environ | {"BENCH_TARGETS": str(HERE / "targets"), "BENCH_CACHE": str(CACHE)}
+        env["PYTHONDONTWRITEBYTECODE"] = ""  # or each start compiles what pip would have compiled
         subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
         found: Results = {}
         for file in sorted(Path(out).glob("*.json")):
