@@ -156,8 +156,9 @@ class App:
         if grace:
             await asyncio.sleep(LOOK_AGAIN)  # what was accepted a moment ago shows by then
         while True:
+            ran = self.engine.running
             await self.engine.idle(None)
-            if self.server.busy:
+            if ran or self.server.busy:
                 until = now() + grace
             elif not self.server.connections or now() >= until:
                 return

@@ -163,7 +163,7 @@ class Translator:
         self._reader = EventReader()
         self._document: bytearray | None = None  # an answer that is no event stream
         self._over = False  # the last event was written
-        self._failed = False
+        self._said_all = False
 
     def heed(self, behind: Callable[[], None], writable: Callable[[], None]) -> None:
         """See `Sink.heed`."""
@@ -259,12 +259,12 @@ class Translator:
         return told + self._event(Said(error=TOO_LARGE)) if self._reader.overran else told
 
     def _event(self, said: Said) -> bytes:
-        """What the client reads of this; nothing behind an error."""
-        if self._failed:
+        """What the client reads of this; nothing behind an error or the final marker."""
+        if self._said_all:
             return b""
+        self._said_all = said.last or said.error is not None
         told = _data({"delta": said.text}) if said.text else b""
         if said.error is not None:
-            self._failed = True
             told += _data({"error": trimmed(self._mask(said.error))})
         return told
 

@@ -57,10 +57,10 @@ _LARGE, _ENDED = _Mode.LARGE, _Mode.ENDED
 class Watcher:
     """The state of one stream.
 
-    `events` with data so far; `finished`: a terminal marker came; `final`: the one after which the
-    body ends; `error`: an error event came, which outweighs both (vLLM sends `[DONE]` after it);
-    `finish_reason` and `usage` as the provider gave them; `broken`: this watcher saw nothing of
-    the rest.
+    `events` with data so far; `finished`: a terminal marker came; `goes_on`: content behind it,
+    which another choice has; `final`: the marker after which the body ends; `error`: an error event
+    came, which outweighs all three (vLLM sends `[DONE]` after it); `finish_reason` and `usage` as
+    the provider gave them; `broken`: this watcher saw nothing of the rest.
     """
 
     __slots__ = (
@@ -79,6 +79,7 @@ class Watcher:
         "final",
         "finish_reason",
         "finished",
+        "goes_on",
         "usage",
     )
 
@@ -94,6 +95,7 @@ class Watcher:
         self._closed = False
         self.events = 0
         self.finished = False
+        self.goes_on = False
         self.final = False
         self.error = False
         self.finish_reason: str | None = None
@@ -283,6 +285,7 @@ class Watcher:
         if found is None or not self._affirms(routine := found[0]):
             return 0
         self.events += routine.count(_END)
+        self.goes_on = self.finished
         return len(routine)
 
     def _block(self, block: bytes) -> int:
@@ -306,6 +309,8 @@ class Watcher:
         if self.final:  # what follows the end of an answer is no part of it
             return 0
         flags = said.flags
+        if flags & (CONTENT | FINISH):
+            self.goes_on = self.finished and not flags & FINISH
         self.finished = self.finished or bool(flags & FINISH)
         self.final = bool(flags & FINAL)
         self.finish_reason = said.finish_reason or self.finish_reason

@@ -246,8 +246,10 @@ class _Call:
             return self._whole(peek, head) if over else None
         if verdict is FAIL:
             raise self._no_answer(peek, head)
-        if self.clock.expired in ("idle", "answer") and peek.watcher and peek.watcher.over:
-            return self._whole(peek, head)  # all is said; its end will not come
+        if (watcher := peek.watcher) and watcher.over:
+            expired = self.clock.expired  # `answer` may come in the middle of another choice
+            if expired == "idle" or (expired == "answer" and not watcher.goes_on):
+                return self._whole(peek, head)  # all is said; its end will not come
         if body.done and (job.hold or peek.watcher is None):
             return self._whole(peek, head)
         if verdict in (COMMIT, LIMIT) and not job.hold:
@@ -309,7 +311,8 @@ class _Call:
     def _no_answer(self, peek: Peek, head: ResponseHead) -> AttemptFailed:
         error = peek.reason in (Why.ERROR_EVENT, Why.ERROR_OBJECT)
         outcome = Outcome.ERROR_ANSWER if error else Outcome.NO_ANSWER
-        self._release(head)
+        if error:  # what is no answer may not be the one to this request: ours may still come
+            self._release(head)
         return AttemptFailed(
             outcome, status=head.status, detail=peek.reason.value if peek.reason else ""
         )

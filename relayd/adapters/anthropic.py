@@ -13,7 +13,7 @@ from ..answers import is_error, kind_of, read_document
 from ..config import Price, Provider
 from ..record import Usage
 from ..surfaces import Surface
-from .interface import NOTHING, Adapter, Said, Unsayable, failed, listing, priced
+from .interface import LAST, NOTHING, Adapter, Said, Unsayable, failed, listing, priced
 
 VERSION = b"anthropic-version"
 
@@ -62,6 +62,8 @@ class Anthropic:
         if name == b"error" or is_error(document):
             return failed(document)
         kind = kind_of(document, name.decode("utf-8", "replace"))
+        if kind == "message_stop":
+            return LAST
         delta = document.get("delta")
         if kind != "content_block_delta" or not isinstance(delta, dict):
             return NOTHING

@@ -18,14 +18,20 @@ class Unsayable(Exception):
 
 
 class Said(NamedTuple):
-    """What one event, or one whole answer, says: text for the client, an error's message."""
+    """What one event, or one whole answer, says: text for the client, an error's message.
+
+    `last`: it is the final marker, and nothing behind it belongs to the answer.
+    """
 
     text: str = ""
     error: str | None = None
+    last: bool = False
 
 
 NOTHING = Said()
 """An event that says nothing to a client of the small API."""
+
+LAST = Said(last=True)
 
 
 class Adapter(Protocol):

@@ -11,7 +11,7 @@ from ..answers import Document, is_error, read_document
 from ..config import Price, Provider
 from ..record import Usage
 from ..surfaces import Surface
-from .interface import NOTHING, UNSAID, Adapter, Said, failed, listing, priced
+from .interface import LAST, NOTHING, UNSAID, Adapter, Said, failed, listing, priced
 
 
 class OpenAI:
@@ -34,8 +34,8 @@ class OpenAI:
 
     def event(self, name: bytes, data: bytes) -> Said:
         """The first choice's text, or the error."""
-        if data == b"[DONE]":
-            return NOTHING
+        if data.startswith(b"[DONE]"):
+            return LAST
         document = read_document(data) or {}
         return failed(document) if name == b"error" else _said(document, "delta")
 

@@ -53,6 +53,24 @@ def answers(first: bytes, extra: bytes, after: float | None) -> Script:
     return script
 
 
+async def test_what_is_no_answer_may_not_be_the_one_to_this_request() -> None:
+    stray = b"HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n<html>!</html>"
+
+    async def shifted(peer: Peer, _: Request) -> None:
+        await peer.send(stray)
+        await asyncio.sleep(0.05)  # by then the next user's request may be on its way
+        await peer.send(WHOLE.replace(b"mine", b"hers"))
+
+    async with (
+        ScriptedProvider(ok("first"), shifted, ok("mine"), name="a") as a,
+        ScriptedProvider(ok("backup"), name="b") as b,
+        gateway(config_for(a, b)) as g,
+    ):
+        said = [(await g.chat("hi")).json()["choices"][0]["message"]["content"] for _ in range(3)]
+        assert said == ["first", "backup", "mine"]
+        assert [request.connection for request in a.requests] == [0, 0, 1]
+
+
 @each_extra
 @each_first
 @pytest.mark.parametrize("after", [None, 0.0, 0.2])

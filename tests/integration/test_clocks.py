@@ -105,6 +105,21 @@ async def test_an_answer_that_finished_is_one_when_its_time_is_over() -> None:
         assert not b.requests
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["asked for", "not asked for"])
+@pytest.mark.parametrize("apart", [b"", b"\ndata: "], ids=["on one line", "on two lines"])
+async def test_the_finish_of_one_choice_does_not_end_another_in_its_middle(
+    stream: bool, apart: bytes
+) -> None:
+    other = builders.chunk([{"index": 1, "delta": {"content": "more"}, "finish_reason": None}])
+    other = other.replace(b'"choices"', apart + b'"choices"')
+    script = keeps_saying(other, 1.0, builders.delta("x"), other, builders.finish())
+    clocks = {"idle": 2.0, "answer": 5.0}
+    async with pair(script, {"routing": {"commit": "answer"}, "clocks": clocks}) as g:
+        with takes(5.0):
+            assert await provider(g, stream=stream) == "b"
+        assert first(g) == "answer_timeout"
+
+
 async def test_connect_bounds_the_way_to_the_connection() -> None:
     with blackhole() as (host, port):
         table = {"name": "a", "base_url": f"http://{host}:{port}/v1"}

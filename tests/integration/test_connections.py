@@ -60,7 +60,6 @@ GOOD = {
     "a refused request": (status(400), False),
     "an empty refusal": (status(404, b""), False),
     "a server error": (status(500), False),
-    "no answer": (events(), True),
     "interim heads": (raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" + WHOLE), False),
 }
 
@@ -131,6 +130,7 @@ BAD = {
     "a byte behind the chunks": raw(CHUNKED + b"0"),
     "a second answer": raw(WHOLE + WHOLE),
     "a coded answer": raw(HEAD + b"Content-Encoding: gzip\r\n" + WHOLE[len(HEAD) :]),
+    "no answer": events(),
     "no HTTP": raw(b"SSH-2.0-OpenSSH_9.2p1\r\n"),
     "bad chunks": raw(CHUNKED.replace(b"0\r\n\r\n", b"zz\r\n"), then="stall"),
     "cut short": raw(WHOLE[:-3], then="fin"),
@@ -458,3 +458,24 @@ async def test_what_is_unread_when_a_write_fails_is_not_lost() -> None:
     assert conn.lost
     assert bytes(conn.buffer) == WHOLE
     conn.abort()
+
+
+# --- of an old generation
+
+
+@pytest.mark.parametrize("lasts", [1.0, 30.0])
+async def test_a_client_may_ask_once_more_after_the_last_exchange(lasts: float) -> None:
+    async with (
+        ScriptedProvider(ok_stream("a", "b", delay=lasts), ok()) as a,
+        gateway(config_for(a)) as g,
+        g.client() as client,
+    ):
+        answer = await client.open_stream(CHAT, chat("hi", stream=True))
+        g.app.bequeath()
+        ending = asyncio.create_task(g.app.stop(None, 2.0))
+        first = await answer.read()
+        await asyncio.sleep(1.0)
+        second = await client.post_json(CHAT, chat("once more"))
+        assert (first.status, second.status) == (200, 200)
+        assert second.field("Connection") == "close"
+        await ending

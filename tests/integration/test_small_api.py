@@ -306,6 +306,13 @@ async def test_an_error_that_the_format_does_not_know_is_told_all_the_same(
         assert await said(g, asked()) == [{"error": UNSAID}, DONE]
 
 
+@pytest.mark.parametrize("late", [builders.error_event("late"), builders.delta("late")])
+async def test_what_stands_behind_the_final_marker_is_not_told(late: bytes) -> None:
+    script = events(builders.delta("one") + builders.finish() + builders.DONE + late)
+    async with provider(script) as a, gateway(config_for(a)) as g:
+        assert await said(g, asked()) == [{"delta": "one"}, DONE]
+
+
 ODD = {
     "a tab": (b'{"choices":[{"delta":{"content":"a\tb"}}]}', "a\tb"),
     "no UTF-8": (b'{"choices":[{"delta":{"content":"caf\xe9"}}]}', "caf\ufffd"),

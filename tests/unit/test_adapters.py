@@ -21,6 +21,7 @@ from tests.support import builders
 from tests.support.configuration import config
 
 NOTHING = Said()
+LAST = Said(last=True)
 PLAIN = Said(error="the provider reported an error")
 
 
@@ -127,7 +128,7 @@ def chunk(delta: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"[DONE]", NOTHING),
+        (b"[DONE]", LAST),
         (chunk({"content": "hi"}), Said("hi")),
         (chunk({"content": None}), NOTHING),
         (chunk({"role": "assistant"}), NOTHING),
@@ -254,6 +255,10 @@ def delta(**more: Any) -> bytes:
 )
 def test_an_event_of_messages_says_its_text_or_its_error(data: bytes, said: Said) -> None:
     assert anthropic.event(b"", data) == said
+
+
+def test_the_last_event_of_messages_may_have_its_type_in_its_name_alone() -> None:
+    assert anthropic.event(b"message_stop", b"{}") == LAST
 
 
 @pytest.mark.parametrize(
