@@ -104,6 +104,9 @@ class Application:
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
+        elif scope["type"] == "websocket":  # any stranger may ask for one: a refusal, no fault
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
         else:
             raise ValueError(f"expected an http or lifespan scope, got {scope['type']}")
 

@@ -13,6 +13,7 @@ program says otherwise. Does not know HTTP clients.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
@@ -30,7 +31,7 @@ from .engine import Guarded, Journal, Setup
 from .exchange import Exchange
 from .headers import is_request_id
 from .queuesink import Cut, QueueSink
-from .record import Attempt, Record
+from .record import Attempt, Record, route_trace
 from .runtime import Runtime
 from .stores import Store
 from .surfaces import Surface
@@ -105,8 +106,12 @@ class Relay:
         return self._runtime.engine.setup.config
 
     def reload(self, config: Config) -> None:
-        """Use another configuration from now on; running exchanges keep theirs."""
+        """Use another configuration from now on; running exchanges keep theirs, and all of them
+        the store."""
         self._runtime.reload(Setup.of(config))
+        if self._runtime.keeps_from(config):
+            text = f"{config.source}: store.url has changed: it needs a new Relay"
+            self._runtime.engine.journal.event("warning", "config", text)
 
     async def open(
         self,
@@ -267,6 +272,13 @@ class Reply:
     def _leave(self) -> None:
         self._wake.interrupt(Why.CLIENT_LEFT)
 
+    def __del__(self) -> None:
+        """Dropped before its end: nobody will read the rest, so it is a departure."""
+        if not self._task.done():
+            leave, loop = self._wake.interrupt, self._task.get_loop()
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(leave, Why.CLIENT_LEFT)
+
 
 class Logged:
     """A journal that writes to the logger `relayd`; exchanges at level info."""
@@ -293,29 +305,6 @@ class Logged:
     ) -> None:
         """Breaker changes, a store that is away, faults of relayd's own."""
         LOGGER.log(LEVELS[level], "%s: %s %s", event, message, fields or "")
-
-
-def route_trace(record: Record) -> dict[str, Any]:
-    """The way of one request, for people: which providers were asked and what each answered.
-
-    `{"status", "attempts": [{"provider", "url", "status", "duration_ms", "outcome"}], "provider",
-    "duration_ms"}`; URLs without query.
-    """
-    return {
-        "status": record.status,
-        "attempts": [
-            {
-                "provider": attempt.provider,
-                "url": attempt.url,
-                "status": attempt.status,
-                "duration_ms": round(attempt.duration * 1000, 1),
-                "outcome": attempt.outcome,
-            }
-            for attempt in record.attempts
-        ],
-        "provider": record.provider,
-        "duration_ms": round(record.duration * 1000, 1),
-    }
 
 
 def encoded(body: bytes | Mapping[str, Any]) -> bytes:

@@ -68,6 +68,10 @@ class RelayError(Exception):
         self.retry_after = retry_after
         self.fields = fields
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As it is, whatever its class is made from: it may cross from a process to another."""
+        return Exception.__new__, (type(self), self.message), self.__dict__
+
 
 class RequestFault(RelayError):
     """The request is at fault: the same request will fail again."""
@@ -321,13 +325,8 @@ def body(error: RelayError, surface: Surface | None) -> bytes:
     """The JSON body of an error answer, in the shape that the surface's SDK reads."""
     if surface is Surface.MESSAGES:
         return _json(_anthropic(error))
-    shape = {
-        "message": error.message,
-        "type": error.type,
-        "param": error.param,
-        "code": error.code,
-    }
-    return _json({"error": shape})
+    said = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return _json({"error": said})
 
 
 def event(code: str, message: str, surface: Surface) -> bytes:

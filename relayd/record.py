@@ -7,6 +7,7 @@ epoch). Holds no body, no key and no header value except request id, user and pe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 ANONYMOUS = "anonymous"
 """The user without a name."""
@@ -77,3 +78,26 @@ class Record:
     ended_by: str = "relayd"
     end_reason: str = ""
     turn: str = "none"
+
+
+def route_trace(record: Record) -> dict[str, Any]:
+    """The way of one request, for people: which providers were asked and what each answered.
+
+    `{"status", "attempts": [{"provider", "url", "status", "duration_ms", "outcome"}], "provider",
+    "duration_ms"}`; URLs without query.
+    """
+    return {
+        "status": record.status,
+        "attempts": [
+            {
+                "provider": attempt.provider,
+                "url": attempt.url,
+                "status": attempt.status,
+                "duration_ms": round(attempt.duration * 1000, 1),
+                "outcome": attempt.outcome,
+            }
+            for attempt in record.attempts
+        ],
+        "provider": record.provider,
+        "duration_ms": round(record.duration * 1000, 1),
+    }

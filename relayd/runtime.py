@@ -31,6 +31,10 @@ ELSEWHERE = (
 """A connection of a loop that is closed would be borrowed, and never say anything again."""
 
 
+OWN = "of the program"
+"""In the place of a store's URL, where the store was given."""
+
+
 class Runtime:
     """One engine. `start` it once, `close` it once; both in the same event loop.
 
@@ -42,7 +46,8 @@ class Runtime:
         self._journal = journal
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._place = "of the program" if store else config.store.place
+        self._over = False
+        self._place = OWN if store else config.store.place
         if store is None:
             kept = config.store
             store = open_store(kept.url, prefix=kept.prefix, timeout=kept.timeout)
@@ -86,6 +91,10 @@ class Runtime:
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
+    def keeps_from(self, config: Config) -> bool:
+        """Whether this configuration names another store, which none but a new one can have."""
+        return self._place not in (OWN, config.store.place)
+
     def reload(self, setup: Setup) -> None:
         """Swap the configuration; what is unchanged keeps its state."""
         config, engine = setup.config, self.engine
@@ -106,7 +115,12 @@ class Runtime:
         )
 
     async def close(self) -> None:
-        """Close connections and store; the exchanges have ended before."""
+        """Close connections and store; the exchanges have ended before.
+
+        Once is enough; one that was cancelled can be asked for again.
+        """
+        if self._over:
+            return
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -115,6 +129,7 @@ class Runtime:
             text = f"the store {self._place} stays without the last turns of some users: it is away"
             self._journal.event("warning", "turns_untold", text, users=untold)
         await self.link.close()
+        self._over = True
 
     # Inside.
 

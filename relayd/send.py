@@ -18,10 +18,10 @@ from typing import Any
 from . import errors
 from .accesslog import Log
 from .config import Config, Format
-from .embed import Relay, route_trace
+from .embed import Relay
 from .masking import Masker
 from .net import reason
-from .record import Attempt, Record
+from .record import Attempt, Record, route_trace
 from .standard import Unwritable, write
 from .surfaces import Surface
 

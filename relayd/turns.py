@@ -93,7 +93,7 @@ class Turns:
         self._here = link.local or MemoryStore()
         self._wall = wall
         self._on_dropped = on_dropped
-        self._instance = os.urandom(16).hex()  # of all that share a store, whatever the machine
+        self._instance = ""  # has its name from the first turn on: a process may fork before
         self._count = 0
         self._pending: deque[Settlement] = deque(maxlen=MAX_PENDING)
         self._tallies: dict[tuple[str, str], Tally] = {}
@@ -130,6 +130,8 @@ class Turns:
         if not day.begins <= wall < day.ends:
             day = self._day = day_of(wall, self._zone)
             self._drop_old_tallies()
+        if not self._count:  # one of all that share a store, whatever the machine
+            self._instance = os.urandom(16).hex()
         self._count += 1
         id = f"{self._instance}:{self._count}"
         turn = Turn(id, day.name, user, cap, self._budget if continuation else 0, wall, lease)
@@ -170,7 +172,7 @@ class Turns:
 
         Of how many users the store has not heard; what was held for them ends with its lease.
         """
-        teller, self._teller = self._teller, None
+        teller = self._teller  # kept until the end: who was cancelled may ask for it again
         if teller is None:
             return 0
         try:
@@ -182,6 +184,7 @@ class Turns:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._teller = None
         counted = {user for _, user in self._tallies}
         return len(counted.union(left.user for left in self._pending if left.charged))
 

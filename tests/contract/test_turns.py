@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator
 
 import pytest
@@ -113,6 +114,17 @@ async def come_back(bench: Bench) -> None:
     moody(bench).mood = Mood.WELL
     await bench.link.back()
     await bench.turns.flush()
+
+
+async def test_what_a_process_made_before_it_forked_counts_apart_in_each(there: Bench) -> None:
+    children = [copy.copy(there.turns) for _ in range(3)]
+    held = [await turns.reserve("ann", 3, False, NOON, LEASE) for turns in children]
+    with pytest.raises(RateLimited):
+        await there.reserve(3)
+    for turns, lease in zip(children, held, strict=True):
+        turns.settle(lease, True)
+    with pytest.raises(RateLimited):
+        await there.reserve(3)
 
 
 async def test_without_a_cap_the_store_is_never_asked(there: Bench) -> None:

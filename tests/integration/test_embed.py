@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import gc
 import json
 import logging
 import math
+import pickle
 from collections import UserDict
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +27,7 @@ from relayd.failover import AttemptFailed
 from relayd.outbound import Ask
 from relayd.outcomes import Outcome
 from relayd.record import Record
+from relayd.stores import Settlement
 from relayd.stores.memory import MemoryStore
 from relayd.surfaces import Surface
 from relayd.wake import Clock, Wake, Why
@@ -295,6 +299,50 @@ async def test_closing_the_relay_refuses_what_has_no_answer_yet() -> None:
             await task
 
 
+class Slow(Moody):
+    async def settle(self, settlements: Sequence[Settlement]) -> None:
+        await super().settle(settlements)
+        self.asked.append("settled")
+
+
+async def test_an_end_that_was_cancelled_can_be_asked_for_again() -> None:
+    store = Slow()
+    store.trip = 2.0
+    async with ScriptedProvider(ok()) as a:
+        settings = config(a, quota={"daily_turns": 5}, store={"timeout": 9.0})
+        async with Relay(settings, store=store) as relay:
+            await (await relay.open(builders.chat(), user="ann")).read()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(relay.aclose(), 1.0)
+            assert "close" not in store.asked
+        assert store.asked[-2:] == ["settled", "close"]
+
+
+async def test_a_reply_that_is_dropped_before_its_end_is_a_departure() -> None:
+    journal = Kept()
+    async with ScriptedProvider(events(builders.delta("one"), end=False)) as a:
+        async with Relay(config(a), journal=journal) as relay:
+            reply = await relay.open(builders.chat(stream=True))
+            assert await anext(reply) == builders.delta("one")
+            del reply
+            with takes(0.0):
+                await journal.ended.wait()
+            await a.seen.peers[0].left.wait()
+    assert journal.record.end_reason == "client_left"
+
+
+async def test_an_error_crosses_from_one_process_to_another() -> None:
+    refused = status(404, {"error": {"message": "no such model", "code": "gone", "param": "model"}})
+    async with ScriptedProvider(refused) as a, Relay(config(a)) as relay:
+        with pytest.raises(errors.ProviderRefused) as caught:
+            await relay.open(builders.chat())
+    here = caught.value
+    for there in (pickle.loads(pickle.dumps(here)), copy.copy(here)):
+        assert type(there) is errors.ProviderRefused
+        assert str(there) == str(here)
+        assert vars(there) == vars(here)
+
+
 async def test_a_closed_relay_opens_nothing() -> None:
     async with ScriptedProvider(ok()) as a:
         async with Relay(config(a)) as relay:
@@ -546,6 +594,23 @@ async def test_a_reload_holds_for_the_next_request() -> None:
             reply = await relay.open(builders.chat())
             await reply.read()
     assert reply.provider == "b"
+
+
+async def test_a_reload_that_names_another_store_says_that_it_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told = "test.toml: store.url has changed: it needs a new Relay"
+    async with ScriptedProvider(ok()) as a:
+        other = config(a, store={"url": "sqlite:/nowhere/state.db"})
+        async with Relay(config(a)) as relay:
+            relay.reload(config(a))
+            assert told not in caplog.text
+            relay.reload(other)
+            assert told in caplog.text
+        caplog.clear()
+        async with Relay(config(a), store=MemoryStore()) as relay:
+            relay.reload(other)
+        assert told not in caplog.text
 
 
 async def test_it_is_made_from_a_file_or_from_the_environment(

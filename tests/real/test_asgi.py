@@ -339,8 +339,22 @@ def test_two_test_clients_can_run_one_application_one_after_the_other() -> None:
 async def test_another_kind_of_scope_is_refused_by_name() -> None:
     async with ScriptedProvider(ok()) as a:
         app = asgi.app(config(a))
-        with pytest.raises(ValueError, match="got websocket"):
-            await app({"type": "websocket"}, None, None)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="got mqtt"):
+            await app({"type": "mqtt"}, None, None)  # type: ignore[arg-type]
+
+
+async def test_a_websocket_is_refused_without_a_fault() -> None:
+    said = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        said.append(message)
+
+    async with ScriptedProvider(ok()) as a:
+        await asgi.app(config(a))({"type": "websocket", "path": "/v1/chat"}, receive, send)
+    assert said == [{"type": "websocket.close", "code": 1000}]
 
 
 async def test_a_client_of_the_openai_sdk_streams_through_it() -> None:
