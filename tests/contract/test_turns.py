@@ -123,6 +123,7 @@ async def test_what_a_process_made_before_it_forked_counts_apart_in_each(there: 
         await there.reserve(3)
     for turns, lease in zip(children, held, strict=True):
         turns.settle(lease, True)
+        await turns.close()
     with pytest.raises(RateLimited):
         await there.reserve(3)
 
