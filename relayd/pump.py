@@ -165,10 +165,9 @@ class Pump:
             self._pause()
         if self._body.done:
             self._finish()
-        elif self._conn.ended:
-            self._ended()
         elif self._conn.buffer:
             self._exact(self._conn.take())
+        self._ended()  # if it has: what came before its end counts
         self._look()
 
     def _exact(self, data: bytes) -> None:

@@ -6,6 +6,7 @@ https://github.com/BerriAI/litellm/issues/38178
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +94,14 @@ async def test_two_tls_names_at_one_address_share_no_connection(
             for name in ("one", "two", "one", "two"):
                 assert (await g.chat("hi", model=name)).status == 200
         assert a.connections == 2
+
+
+async def test_a_reload_reads_a_ca_file_again(authorities: tuple[Authority, Authority]) -> None:
+    authority, other = authorities
+    async with ScriptedProvider(scripts.ok(), tls=authority.server()) as a:
+        config = config_for({**a.table, "ca_file": other.ca_file})
+        async with gateway(config) as g:
+            before = (await g.chat()).status
+            shutil.copyfile(authority.ca_file, other.ca_file)
+            g.reload(config)
+            assert (before, (await g.chat()).status) == (502, 200)

@@ -11,7 +11,7 @@ import pytest
 from relayd.config import OnFailure
 from relayd.errors import RateLimited, StoreUnavailable
 from relayd.quota import KEPT_DAYS
-from relayd.stores import Unstorable
+from relayd.stores import StoreAway, Unstorable
 from relayd.stores.link import LONGEST_WAIT, Link
 from relayd.stores.memory import MemoryStore
 from relayd.turns import CLOSE_LIMIT, NO_LEASE, Lease, Turns
@@ -313,6 +313,23 @@ async def test_what_was_counted_here_reaches_the_store_once_though_its_answer_go
     await there.link.back()
     moody(there).mood = Mood.MUTE
     await there.lost.wait()
+    await come_back(there)
+    assert await there.used() == 1
+
+
+async def test_what_was_counted_here_is_told_again_though_nothing_else_is_to_be_told(
+    there: Bench,
+) -> None:
+    store = moody(there)
+    store.mood = Mood.AWAY
+    with pytest.raises(StoreAway):
+        await there.link.ask(store.read, 0.0)  # so no turn of an unknown fate waits
+    await there.spend()
+    store.mood, store.trip = Mood.WELL, 0.01
+    await there.link.back()
+    store.mood = Mood.AWAY
+    await there.lost.wait()
+    assert store.asked[-1] == "add"
     await come_back(there)
     assert await there.used() == 1
 

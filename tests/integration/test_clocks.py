@@ -239,6 +239,24 @@ async def test_answer_bounds_a_stream_that_must_be_whole() -> None:
         assert first(g) == "answer_timeout"
 
 
+async def test_silence_before_a_stream_that_must_be_whole_is_bounded_by_first_content() -> None:
+    async with pair(silent(), {"routing": {"commit": "answer"}}) as g:
+        with takes(60.0):
+            assert await provider(g) == "b"
+        assert first(g) == "first_content_timeout"
+
+
+async def test_a_request_behind_one_whose_deadline_ran_out_is_served() -> None:
+    async with (
+        ScriptedProvider(silent(), ok(), name="a") as a,
+        gateway(config_for(a, clocks={"deadline": 30})) as g,
+        g.client() as client,
+    ):
+        ask = CHAT.request()
+        assert (await client.post_json(CHAT.path, ask)).status == 504
+        assert (await client.post_json(CHAT.path, ask)).status == 200
+
+
 async def test_json_for_a_stream_is_bounded_by_answer() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"
     async with pair(raw(head, then="stall")) as g:

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.support import builders
-from tests.support.client import RawClient, post
+from tests.support.client import RawClient, post, request
 from tests.support.gateway import Gateway, config_for, gateway
-from tests.support.loop import elapsed
+from tests.support.loop import elapsed, takes
 from tests.support.provider import Script, ScriptedProvider
 from tests.support.scripts import blackhole, events, ok, raw, silent, slow, status
+from tests.support.wire import Ended
 
 from .shapes import CHAT, OPEN, open_stream
 
@@ -235,6 +236,15 @@ async def test_leaving_before_the_body_is_there_asks_nobody(leave: Leave) -> Non
         assert g.app.engine.running == 0
 
 
+async def test_a_body_that_is_not_sent_to_its_end_is_not_waited_for() -> None:
+    async with pair(ok()) as (g, _a, _b), g.client() as client:
+        await client.send(post(CHAT.path, CHAT.request())[:-5])
+        await asyncio.sleep(1.0)
+        client.half_close()
+        with takes(0.0):
+            assert await client.ended() is Ended.CLOSE
+
+
 async def test_a_client_that_leaves_while_its_turn_is_reserved_asks_nobody(tmp_path: Path) -> None:
     """A store in a file takes a moment; the FIN comes right behind the request."""
     async with pair(ok(), store={"url": f"sqlite:{tmp_path / 'state.db'}"}) as (g, a, b):
@@ -303,6 +313,17 @@ async def test_leaving_with_pipelined_bytes_is_a_departure(leave: Leave) -> None
         await check_gone(g, a, b, 2.0)
         assert g.exchange["status"] == 499
         assert len(a.requests) == 1
+
+
+async def test_who_left_while_earlier_requests_were_served_asks_nobody() -> None:
+    asks = request("GET", "/healthz") * 8 + post(CHAT.path, CHAT.request())
+    async with pair(ok()) as (g, a, _):
+        async with g.client() as client:
+            await client.send(asks)
+            client.half_close()
+            await asyncio.sleep(1.0)
+        assert not a.requests
+        assert (g.exchange["status"], g.exchange["turn"]) == (499, "refunded")
 
 
 async def test_after_the_answer_leaving_is_no_departure() -> None:

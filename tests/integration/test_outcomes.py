@@ -223,6 +223,7 @@ ROWS: dict[str, tuple[Script, str, bool, bool]] = {
     "599": (status(599), "server_error", True, True),
     "408": (status(408), "request_timeout", True, True),
     "429": (status(429), "rate_limited", True, False),
+    "300": (status(300), "redirect", True, True),
     "301": (status(301, b"", [("Location", "http://127.0.0.1:1/")]), "redirect", True, True),
     "307": (status(307, b"", [("Location", "http://127.0.0.1:1/")]), "redirect", True, True),
     "304": (raw(b"HTTP/1.1 304 Not Modified\r\n\r\n"), "redirect", True, True),

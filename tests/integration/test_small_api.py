@@ -436,6 +436,15 @@ def claude(*scripts: Any, **settings: Any) -> ScriptedProvider:
     return provider(*scripts, **{**fixed, **settings})
 
 
+async def test_extra_body_takes_the_place_of_what_the_wire_format_asks_for() -> None:
+    script = events(*builders.messages_stream("one"))
+    async with claude(script, extra_body={"max_tokens": 9}) as a:
+        async with gateway(config_for(a), environ={"KEY": KEY}) as g:
+            await said(g, asked())
+    assert a.requests[0].json()["max_tokens"] == 9
+    assert a.requests[0].body.count(b"max_tokens") == 1
+
+
 async def test_messages_are_spoken_where_nothing_else_is_served() -> None:
     script = events(*builders.messages_stream("one", "two"))
     async with claude(script, price={"input": 3.0, "output": 15.0}) as a:

@@ -114,6 +114,14 @@ async def test_a_refusal_for_the_cap_is_neither_charged_nor_refunded() -> None:
         assert [line["turn"] for line in g.exchanges] == ["charged", "none"]
 
 
+async def test_a_used_up_cap_is_a_refusal_by_relayd() -> None:
+    async with ScriptedProvider(ok(), name="a") as a, gateway(capped(a, cap=1)) as g:
+        await g.chat()
+        assert (await g.chat()).status == 429
+        line = g.exchanges[-1]
+        assert (line["ended_by"], line["end_reason"]) == ("relayd", "refused")
+
+
 async def test_a_failover_never_counts_again() -> None:
     async with (
         ScriptedProvider(status(500), name="a") as a,

@@ -129,6 +129,14 @@ def test_a_retry_that_is_turned_away_moves_on() -> None:
     assert names(play(course)) == "b"
 
 
+def test_what_a_provider_said_still_counts_when_its_retry_is_turned_away() -> None:
+    course = plan(A, B, retries=1)
+    play(course, BROKEN)
+    course.turned_away(RESTING)
+    play(course, LIMITED, left=1.0)
+    assert isinstance(course.verdict(), errors.UpstreamError)
+
+
 @pytest.mark.parametrize(
     "failure",
     [DOWN, SILENT, BROKEN, LIMITED, EMPTY],
@@ -382,7 +390,7 @@ def test_who_was_not_asked_is_not_limited() -> None:
     assert isinstance(verdict(LIMITED, retries=1, max_attempts=1), errors.UpstreamError)
     assert isinstance(verdict(LIMITED, statuses=(500,)), errors.UpstreamError)
     course = plan(A, statuses=(500,))
-    play(course, LIMITED)
+    play(course, LIMITED, left=1.0)
     assert isinstance(course.verdict(), errors.UpstreamRateLimited)
 
 

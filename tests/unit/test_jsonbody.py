@@ -319,9 +319,9 @@ def test_function_output_at_the_end_continues_a_responses_turn() -> None:
         assert read(body, Surface.RESPONSES).continuation is continues
 
 
-def test_a_surface_without_tools_has_no_continuations() -> None:
-    body = chat(CALL, tool("c1"))
-    assert read(body, Surface.COMPLETIONS).continuation is False
+@pytest.mark.parametrize("last", [tool("c1"), {"type": "function_call_output", "call_id": "c1"}])
+def test_a_surface_without_tools_has_no_continuations(last: dict[str, object]) -> None:
+    assert read(chat(CALL, last), Surface.COMPLETIONS).continuation is False
 
 
 # ---- splicing

@@ -195,6 +195,13 @@ def test_json_that_ends_with_its_connection_must_be_whole_by_itself(
     assert peek.reason is why
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+def test_json_that_ends_as_its_framing_says_is_passed_on_as_it_is(streaming: bool) -> None:
+    peek = Peek(CHAT, streaming)
+    peek.feed(b'{"choices":[')
+    assert peek.close(framed=True) is COMMIT
+
+
 # ---- an event stream that nobody asked for
 
 

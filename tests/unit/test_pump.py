@@ -15,6 +15,7 @@ from relayd.pump import KEPT_WAITING, Limits, Pump
 from relayd.sse import Watcher
 from relayd.surfaces import Surface
 from relayd.wake import Clock, Wake
+from tests.support.loop import takes
 
 pytestmark = pytest.mark.virtual_time
 
@@ -48,16 +49,32 @@ class Wood:
         self.on_end()
 
 
-async def begun() -> tuple[Wood, Pump, asyncio.Task[End]]:
+class Paper(Wood):
+    """The same with a sink that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def take(self) -> bytes:
+        data, self.buffer = self.buffer, b""
+        return data
+
+    def write(self, payload: bytes) -> None:
+        self.written += payload
+
+
+async def begun(
+    wood: Any = None, watched: bool = True, most: int = 0
+) -> tuple[Any, Pump, asyncio.Task[End]]:
     loop = asyncio.get_running_loop()
     clock = Clock(loop, Wake(loop))
-    wood: Any = Wood()
-    watcher, now = Watcher(Surface.CHAT), loop.time()
+    wood = wood or Wood()
+    watcher, now = Watcher(Surface.CHAT) if watched else None, loop.time()
     origin: Any = None
     answer = Answer(
         origin, origin, wood, Chunked(), b"", False, watcher, "content", now, None, 30.0
     )
-    pump = Pump(answer, wood, clock, Limits(30.0, 60.0, 0))
+    pump = Pump(answer, wood, clock, Limits(30.0, 60.0, most))
     task = asyncio.create_task(pump.run())
     await asyncio.sleep(0)
     return wood, pump, task
@@ -79,3 +96,36 @@ async def test_a_fault_of_our_own_is_raised_by_the_pump_whatever_the_read(more: 
     wood.sink(b"5\r\ndata:\r\n" + more)
     with pytest.raises(LookupError):
         await task
+
+
+async def test_a_fault_of_our_own_is_raised_at_once() -> None:
+    wood, _, task = await begun()
+    wood.sink(b"5\r\ndata:\r\n")
+    with takes(0.0), pytest.raises(LookupError):
+        await task
+
+
+@pytest.mark.parametrize(
+    ("last", "end"),
+    [
+        (b"9\r\n123456789\r\n", End.RESPONSE_TOO_LARGE),
+        (b"zz\r\n", End.UPSTREAM_TRUNCATED),
+    ],
+    ids=["too large", "broken"],
+)
+async def test_a_read_behind_the_one_that_ended_the_answer_is_not_passed_on(
+    last: bytes, end: End
+) -> None:
+    paper, _, task = await begun(Paper(), watched=False, most=8)
+    paper.sink(last)
+    paper.sink(b"1\r\nx\r\n")  # in the same turn of the event loop
+    assert await task is end
+    assert paper.written == b""
+
+
+async def test_what_came_before_the_end_of_the_connection_is_relayed() -> None:
+    paper = Paper()
+    paper.buffer, paper.ended = b"5\r\nhello\r\n0\r\n\r\n", True
+    _, _, task = await begun(paper, watched=False)
+    assert await task is End.COMPLETE
+    assert paper.written == b"hello"

@@ -90,6 +90,7 @@ def test_a_status_is_three_digits_and_its_reason_is_free(line: str, status: int)
     [
         "HTTP/1.2 200 OK",
         "HTTP/1.1  200 OK",
+        "HTTP/1.1 20",
         "HTTP/1.1 20 OK",
         "HTTP/1.1 2 0 OK",
         "HTTP/1.1 2000 OK",

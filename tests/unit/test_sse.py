@@ -382,3 +382,8 @@ def test_the_text_of_an_event_is_found(
 ) -> None:
     at = Watcher(surface).text(event)
     assert (event[at : at + 4] if at >= 0 else None) == expected
+
+
+def test_part_of_an_event_behind_the_final_marker_keeps_no_stream_from_being_over() -> None:
+    assert watch(b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n').over
+    assert watch(b"data: [DONE]\n\ndata: {").over

@@ -107,6 +107,18 @@ def test_the_finish_is_the_answers_own(surface: Surface, answer: Any, reason: st
     assert usage_of(json.dumps(answer).encode(), surface)[1] == reason
 
 
+@pytest.mark.parametrize(
+    ("surface", "body"),
+    [
+        (RESPONSES, b'[{"status":"completed"},{"status":"completed"}]'),
+        (MESSAGES, b'{"stop_reason":"end_turn","content":[{"stop_reason":'),
+    ],
+    ids=["a list", "cut"],
+)
+def test_what_is_no_object_tells_no_finish_of_its_own(surface: Surface, body: bytes) -> None:
+    assert usage_of(body, surface) == (None, None)
+
+
 def test_of_a_large_answer_the_first_finish_counts() -> None:
     large = {"stop_reason": "end_turn", "content": ["a" * MAX_PARSED, INNER]}
     assert usage_of(json.dumps(large, separators=(",", ":")).encode(), MESSAGES)[1] == "end_turn"

@@ -30,6 +30,12 @@ def test_whatever_the_line_ends(end: bytes) -> None:
     assert events.rest() == b"data: 2"
 
 
+@pytest.mark.parametrize("last", [b"\r\r", b"\r\n\r\n"])
+def test_of_mixed_line_ends_the_last_event_that_is_whole_goes_by_too(last: bytes) -> None:
+    events = WholeEvents()
+    assert events.feed(ONE + b"data: 2" + last + b"data: 3") == ONE + b"data: 2" + last
+
+
 def test_the_end_of_a_line_is_no_end_of_an_event() -> None:
     events = WholeEvents()
     assert events.feed(b"event: x\r\n") == b""
