@@ -137,6 +137,7 @@ def test_no_whole_string_is_no_pattern(payload: bytes, text: int) -> None:
     way.learn(payload, text)
     way.arm()
     assert way.size(chunk(EVENT % b"a")) == 0
+    assert way.size(chunk(payload)) == 0
 
 
 def test_the_last_pattern_counts() -> None:
