@@ -282,7 +282,7 @@ class Daemon:
         self._stop.set()
 
 
-def remedy(problem: Problem) -> str:
+def _remedy(problem: Problem) -> str:
     """What else to do about it where relayd runs already, and every check by hand finds it good."""
     frozen = problem.path.endswith("_env")
     return "; a running relayd has the variables of its start: restart it" if frozen else ""
@@ -291,7 +291,7 @@ def remedy(problem: Problem) -> str:
 def _problems(exc: Exception) -> list[str]:
     """What can be said of an error; nothing of one that is not meant to be read."""
     if isinstance(exc, ConfigError):
-        return [str(problem) + remedy(problem) for problem in exc.problems]
+        return [str(problem) + _remedy(problem) for problem in exc.problems]
     return [str(exc)] if isinstance(exc, HandoverFailed) else [where(exc)]
 
 

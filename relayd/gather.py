@@ -91,7 +91,7 @@ class Pauses(Gather):
     def read(self) -> None:
         """One read."""
         self._reads += 1
-        self._seen += 1
+        self._seen += 1  # as `seen` does, whose call would cost each event 2 %
         if self._seen >= SPAN:
             self._judge()
         if self.on and not self._asked:

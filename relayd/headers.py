@@ -94,7 +94,7 @@ def crossing(first: dict[bytes, bytes], fields: Fields, surface: Surface | None)
 
 
 def without(lines: bytes, names: frozenset[bytes]) -> bytes:
-    """`lines` as `crossing` makes them, less those with a name (in lower case) in `names`."""
+    """`lines`, each with its CR LF, less those with a name (in lower case) in `names`."""
     kept = [line for line in lines.split(b"\r\n") if line.partition(b":")[0].lower() not in names]
     return b"\r\n".join(kept)
 

@@ -160,10 +160,7 @@ class Conn(asyncio.Protocol):
     # What the transport calls: this as `data_received`, and the others.
 
     def _received(self, data: bytes) -> None:
-        """Hand bytes to the sink, or keep them and wake who waits."""
-        if self._sink is not None:
-            self._sink(data)
-            return
+        """Keep bytes, which have no sink, and wake who waits."""
         if not self.hold and len(self.buffer) + len(data) > self.limit:
             self.overran = True
             return

@@ -17,6 +17,7 @@ from .admission import account, daily_cap, facts_of
 from .config import Client, Config, Route
 from .config.values import HINTS
 from .events import Event, EventReader
+from .headers import without
 from .jsonbody import Facts
 from .outbound import Ask, Form
 from .outcomes import End
@@ -33,7 +34,7 @@ MEMBERS = ("messages", "model_hint")
 
 HEAD = b"Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
 
-_OWN = (b"content-type:", b"cache-control:", b"x-accel-buffering:")
+_OWN = frozenset({b"content-type", b"cache-control", b"x-accel-buffering"})
 
 DONE = b"data: [DONE]\n\n"
 
@@ -203,7 +204,7 @@ class Translator:
         names = {each.provider.name: each.provider for each in self._route.candidates}
         self._adapter = adapter_for(names[self._record.provider or ""])
         self._record.status = 200
-        self._sink.open(200, HEAD + _without_own(block), None, self._translated(first))
+        self._sink.open(200, HEAD + without(block, _OWN), None, self._translated(first))
 
     def write(self, payload: bytes) -> None:
         """More of the provider's answer."""
@@ -271,12 +272,6 @@ class Translator:
 
 def _is_json(payload: bytes) -> bool:
     return payload.removeprefix(BOM_UTF8).lstrip(b" \t\r\n").startswith((b"{", b"["))
-
-
-def _without_own(block: bytes) -> bytes:
-    """The lines of a block but those that this API has its own of."""
-    lines = block.splitlines(keepends=True)
-    return b"".join(line for line in lines if not line.lower().startswith(_OWN))
 
 
 def _data(value: dict[str, str]) -> bytes:

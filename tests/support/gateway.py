@@ -27,6 +27,10 @@ from .provider import ScriptedProvider
 CHAT = "/v1/chat/completions"
 
 
+def read_bytes(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
 @dataclass(slots=True)
 class Gateway:
     """A running relayd: where it listens and what it has logged."""
@@ -66,13 +70,10 @@ class Gateway:
             return await client.get(path, fields)
 
     def reload(
-        self,
-        config: Mapping[str, Any],
-        environ: Mapping[str, str] | None = None,
-        read_file: Callable[[str], bytes] = lambda path: Path(path).read_bytes(),
+        self, config: Mapping[str, Any], environ: Mapping[str, str] | None = None
     ) -> None:
         """Go on with this table."""
-        self.app.reload(build(dict(config), "test.toml", environ or {}, read_file))
+        self.app.reload(build(dict(config), "test.toml", environ or {}, read_bytes))
 
     @property
     def exchanges(self) -> list[dict[str, Any]]:
@@ -91,7 +92,7 @@ async def gateway(
     config: Mapping[str, Any] | str,
     *,
     environ: Mapping[str, str] | None = None,
-    read_file: Callable[[str], bytes] = lambda path: Path(path).read_bytes(),
+    read_file: Callable[[str], bytes] = read_bytes,
     drain: float = 0.0,
 ) -> AsyncIterator[Gateway]:
     """relayd with this table or TOML text; stopped with `drain` seconds at the end.
