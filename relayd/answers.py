@@ -269,8 +269,8 @@ def kind_of(document: Document, event: str) -> str:
 
 
 def reason_of(value: object) -> str | None:
-    """A finish reason as text; null is none, nor is the "" that some send with every chunk."""
-    if not value:
+    """A finish reason as text; null is none, nor is the "" or "null" that some send each time."""
+    if not value or value == "null":
         return None
     text = str(value)
     return text if len(text) <= MAX_REASON else LONG_REASON

@@ -107,6 +107,11 @@ def test_a_finish_reason_that_is_no_string_still_ends() -> None:
     assert said(CHAT, finish(7)) == Said(CONTENT | FINISH, "7")
 
 
+def test_the_word_null_with_every_chunk_is_no_finish() -> None:
+    # KoboldCpp wrote it so (fixed in March 2025): taken for an end, each cut stream looks whole.
+    assert said(CHAT, finish("null")) == Said()
+
+
 def test_a_finish_reason_that_is_too_long_to_be_one_is_not_kept() -> None:
     assert said(CHAT, finish("x" * 5000)).finish_reason == "other"
 
